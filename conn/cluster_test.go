@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -243,63 +242,6 @@ func TestNodeThatOnlyAMinorityNamesIsNotAsked(t *testing.T) {
 	defer c.Close()
 	require.Equal(t, at[0], c.Server().Endpoint)
 	require.Empty(t, thief.seen())
-}
-
-// The witness tells for how long the server has been the master, if it names this server with its history and epoch. If
-// not, it is set anew. Who may not use it does without.
-func TestWitnessOfASlot(t *testing.T) {
-	t.Parallel()
-	const key, life = "{locks}:}:witness", 100 * 365 * 24 * time.Hour
-	for name, c := range map[string]struct {
-		value string
-		age   time.Duration
-		epoch string
-		want  time.Duration
-		set   bool // it is set anew
-	}{
-		"of this server":      {value: "aa bb 7", age: time.Minute, want: time.Minute - conn.SlotTrust},
-		"that is young":       {value: "aa bb 7", age: time.Second},
-		"of another server":   {value: "ab bb 7", age: time.Minute, set: true},
-		"of another history":  {value: "aa bc 7", age: time.Minute, set: true},
-		"of another epoch":    {value: "aa bb 6", age: time.Minute, set: true},
-		"that is not there":   {set: true},
-		"that does not tell":  {value: "aa bb ", age: time.Minute, epoch: "-NOPERM no\r\n"},
-		"that may not be set": {value: "-NOPERM no\r\n"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			nodes, at := nodesOf(t, 1)
-			n := nodes[0]
-			n.answer("INFO", "$29\r\nrun_id:aa\r\nmaster_replid:bb\r\n\r\n")
-			n.answer("GET "+key, "$-1\r\n")
-			n.answer("PTTL", ":-2\r\n")
-			if strings.HasPrefix(c.value, "-") {
-				n.answer("GET "+key, c.value)
-				n.answer("PTTL", c.value)
-			} else if c.value != "" {
-				n.answer("GET "+key, fmt.Sprintf("$%d\r\n%s\r\n", len(c.value), c.value))
-				n.answer("PTTL", fmt.Sprintf(":%d\r\n", (life-c.age).Milliseconds()))
-			}
-			if c.epoch != "" {
-				n.answer("CLUSTER INFO", c.epoch)
-			}
-			opt := ofLocks
-			opt.Witness = key
-			dialled, err := conn.Dial(t.Context(), cluster(t, at...), opt)
-			require.NoError(t, err)
-			defer dialled.Close()
-			require.Equal(t, c.want, dialled.Server().MasterFor)
-			require.Equal(t, c.set, n.saw("SET "+key+" aa bb 7 PX "+fmt.Sprint(life.Milliseconds())))
-			require.Equal(t, c.set, n.saw("SET"))
-			missing := strings.Join(dialled.Server().Missing, "; ")
-			require.Equal(t, strings.HasPrefix(c.value, "-"), strings.Contains(missing, "time as the slot's master: GET of the witness: NOPERM"), missing)
-		})
-	}
-	nodes, at := nodesOf(t, 1)
-	dialled, err := conn.Dial(t.Context(), cluster(t, at...), ofLocks)
-	require.NoError(t, err)
-	defer dialled.Close()
-	require.False(t, nodes[0].saw("PTTL"), "nobody has asked for it")
 }
 
 // FollowSlot says who has the slot as long as a majority does, and when it asked. It follows when nodes change.

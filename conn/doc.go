@@ -76,6 +76,8 @@
 //	    +info                                tells a restarted master from one that was only
 //	                                         out of reach; without it the client takes the
 //	                                         master as restarted at every reconnect
+//	    ~{}:since ~{lock:*}:since            tells since when the master has forgotten nothing;
+//	                                         without it the client goes by its uptime
 //	    +select                              only for a database other than 0
 //	    +client|tracking +client|caching     optional: the master tells waiters of a
 //	                                         release, so they need not poll
@@ -98,13 +100,19 @@
 //
 // With a prefix that has a hash tag, such as {locks}:, all keys begin with it, also those beside a
 // lock: ~{locks}:* is enough. With another prefix, such as app:, write ~app:lock:* and
-// ~{app:lock:*}:fence and so on. For a cluster set the user on each of its nodes.
+// ~{app:lock:*}:fence and so on, and ~{app:}:since. Who may write that key can have a master that has
+// forgotten a lock be believed, and others not: give it to nobody else. For a cluster set the user on each of its nodes.
 //
 // Better give no right to CONFIG GET: it shows requirepass and masterauth, so that a user who may
-// only take locks could do all. It is of use only to a client that does not know whether a master
-// persists every write, and so needs no quarantine after a restart ([Options.Persistence]). If all
-// masters do, set redlock.Config.Durable, and nobody asks. A client that asks, and may not, goes
-// on: it takes the master for one that forgets, and [Server.Missing] says so.
+// only take locks could do all. No client asks.
+//
+// The user default needs all rights where the masters have an append-only file, though nobody may log in
+// as that user:
+//
+//	ACL SETUSER default off resetpass ~* +@all
+//
+// What a script has written by several commands is in the file between MULTI and EXEC, and since Redis 7 a
+// server that starts replays it as that user. What that user may not do, it forgets.
 //
 // Every user may run HELLO and AUTH, and set the client name within HELLO. If the user lacks
 // an optional permission, or INFO, [Server.Missing] says so. NOPERM on SCRIPT LOAD or SELECT

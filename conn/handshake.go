@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,7 +26,7 @@ type Server struct {
 	ReplID    string        // new whenever the server becomes a master, a start included
 	ReplID2   string        // ReplID of the master that this server was a replica of before; empty if none is known
 	Uptime    time.Duration // time since its start, at the handshake, in whole seconds
-	MasterFor time.Duration // least time for which the agreeing sentinels, or the witness of a cluster's slot, have reported it as master; 0 if unknown
+	MasterFor time.Duration // least time for which the agreeing sentinels have reported it as master; 0 if unknown
 	Ahead     time.Duration // by how much its wall clock was ahead of ours, at the least; 0 if it did not say
 	Within    time.Duration // ... and by how much more at the most: the time of the handshake
 
@@ -38,7 +39,13 @@ type Server struct {
 	Version string // such as "7.0.15"
 	Mode    string // "standalone"
 	Role    string // "master"
-	Durable bool   // it has said that it persists every write before it answers (appendfsync always)
+
+	// What it has forgotten, or may forget.
+	Witness        string // the value of [Options.Witness]; empty if there is none
+	Witnessed      bool   // Witness was read
+	WitnessChanged bool   // ... and has changed since, or all keys were flushed
+	Unexpected     bool   // this process has refused itself what clients had written (unexpected_error_replies above 0)
+	NoAOF          bool   // it has said that it has no append-only file (aof_enabled:0)
 
 	Commands Commands // that the server has ([Options.Probe]); whether the user may call them shows only then
 
@@ -74,6 +81,8 @@ type handshake struct {
 	names []string // of the commands, in their order, for the errors
 	ended string   // the command at which the connection has ended
 	began time.Time
+
+	pushed bool // something has come that is no reply, after the witness
 }
 
 func (h *handshake) run() (Server, error) {
@@ -113,7 +122,7 @@ func (h *handshake) run() (Server, error) {
 	if err != nil {
 		return h.broken(replies, err)
 	}
-	s, err := h.conclude(replies)
+	s, err := h.evaluate(replies)
 	if unnamed != "" {
 		s.Missing = append(s.Missing, unnamed)
 	}
@@ -134,19 +143,23 @@ func (h *handshake) exchangeRESP3(name string) ([]reply, error) {
 	h.addSelect()
 	if h.opt.Tracking {
 		h.add("CLIENT TRACKING", "CLIENT", "TRACKING", "ON", "OPTIN")
-		// Without this one nothing is tracked. Here it is only tried: what follows reads no key.
+		// Without this one nothing is tracked. What follows is: the witness, or no key at all.
 		h.add("CLIENT CACHING", "CLIENT", "CACHING", "YES")
 	}
+	h.addWitness()
 	h.addScripts()
-	// Two sections have all that is needed. The whole INFO would be longer; and a miniredis,
-	// which has neither section, would read for it what its Close is writing.
+	// Four sections have all that is needed. The whole INFO would be longer; and a miniredis,
+	// which has none of them, would read for it what its Close is writing.
 	h.add("INFO", "INFO", "server")
 	h.add("INFO replication", "INFO", "replication")
+	if h.opt.Witness != "" {
+		h.add("INFO stats", "INFO", "stats")
+		h.add("INFO persistence", "INFO", "persistence")
+	}
 	h.addCluster()
 	if h.group != "" { // the sentinels may be behind, so the server itself must say what it is
 		h.add("ROLE", "ROLE")
 	}
-	h.addPersistence()
 	h.addProbes()
 	return h.exchange()
 }
@@ -180,17 +193,17 @@ func (h *handshake) runRESP2() (Server, error) {
 		h.add("CLIENT SETNAME", "CLIENT", "SETNAME", h.opt.ClientName)
 	}
 	h.addSelect()
+	h.addWitness()
 	h.addScripts()
 	h.add("INFO", "INFO")
 	h.addCluster()
 	h.add("ROLE", "ROLE") // INFO may be forbidden, and without HELLO nothing else tells the role
-	h.addPersistence()
 	h.addProbes()
 	replies, err := h.exchange()
 	if err != nil {
 		return h.broken(replies, err)
 	}
-	return h.conclude(replies)
+	return h.evaluate(replies)
 }
 
 // addCluster asks whether the node has the slot itself.
@@ -198,13 +211,14 @@ func (h *handshake) addCluster() {
 	if h.cluster {
 		h.add("CLUSTER INFO", "CLUSTER", "INFO")
 		h.add("GET", "GET", h.opt.ClusterKey)
-		h.addWitness()
 	}
 }
 
-func (h *handshake) addPersistence() {
-	if h.opt.Persistence && !h.cluster { // what a node persists does not count: another can take its place
-		h.add("CONFIG GET", "CONFIG", "GET", "*append*") // one pattern: before Redis 7 it takes no more
+const getWitness = "GET of the witness"
+
+func (h *handshake) addWitness() {
+	if h.opt.Witness != "" {
+		h.add(getWitness, "GET", h.opt.Witness)
 	}
 }
 
@@ -268,7 +282,9 @@ func (h *handshake) exchange() (replies []reply, err error) {
 			if nerr != nil {
 				return replies, h.unreadable(h.names[len(replies)], nerr, head[:min(n, len(head))])
 			}
-			if v.Kind() != resp.Push {
+			if v.Kind() == resp.Push { // of the witness, or of all keys
+				h.pushed = h.pushed || h.has(replies, getWitness)
+			} else {
 				replies = append(replies, reply{h.names[len(replies)], v.Clone()})
 			}
 		}
@@ -295,6 +311,11 @@ func (h *handshake) exchange() (replies []reply, err error) {
 	return replies, err
 }
 
+// has reports whether a command was answered.
+func (h *handshake) has(replies []reply, command string) bool {
+	return slices.ContainsFunc(replies, func(r reply) bool { return r.name == command })
+}
+
 // unreadable says that the answer to a command is too long, or what it looks like, without our
 // password in it.
 func (h *handshake) unreadable(command string, err error, head []byte) error {
@@ -310,15 +331,6 @@ func (h *handshake) unreadable(command string, err error, head []byte) error {
 	return fmt.Errorf("the answer, beginning %q, is not the Redis protocol; %s (%w)", shown, hint, err)
 }
 
-// conclude is evaluate for a master that has answered all.
-func (h *handshake) conclude(replies []reply) (Server, error) {
-	s, err := h.evaluate(replies)
-	if err == nil {
-		err = h.heedWitness(&s, replies)
-	}
-	return s, err
-}
-
 // evaluate makes a Server of the replies, or returns the reason why it cannot serve.
 func (h *handshake) evaluate(replies []reply) (Server, error) {
 	s := Server{Proto: 2}
@@ -330,7 +342,9 @@ func (h *handshake) evaluate(replies []reply) (Server, error) {
 		case r.IsError():
 		case r.name == "HELLO":
 			s.fromHello(r.Value)
-		case r.name == "INFO", r.name == "INFO replication":
+		case r.name == getWitness && (r.Kind() == resp.BulkString || r.IsNull()):
+			s.Witness, s.Witnessed, s.WitnessChanged = string(r.Bytes()), true, h.pushed
+		case r.name == "INFO", strings.HasPrefix(r.name, "INFO "):
 			s.fromInfo(r.Bytes())
 			if s.Ahead != 0 {
 				s.Within = time.Since(h.began)
@@ -344,8 +358,6 @@ func (h *handshake) evaluate(replies []reply) (Server, error) {
 			if role, ok := it.Next(); ok {
 				s.Role = word(role.Bytes())
 			}
-		case r.name == "CONFIG GET":
-			s.fromConfig(r.Value)
 		case r.name == "CLUSTER INFO":
 			s.Epoch = epochIn(r.Bytes())
 		}
@@ -390,15 +402,12 @@ func (h *handshake) evaluate(replies []reply) (Server, error) {
 			if s.RunID != "" { // if not, the other section has said it already
 				s.Missing = append(s.Missing, "replication id: "+said)
 			}
-		case r.name == "CONFIG GET":
-			s.Missing = append(s.Missing, "persistence: "+said)
+		case r.name == "INFO stats", r.name == "INFO persistence": // a server that has no such section
 		case r.name == "CLUSTER INFO":
 			s.Missing = append(s.Missing, "config epoch: "+said)
 		case r.name == "GET": // a key of another type
-		case r.name == getWitness, r.name == witnessLeft:
-			if r.name == getWitness {
-				s.Missing = append(s.Missing, "time as the slot's master: "+said)
-			}
+		case r.name == getWitness:
+			s.Missing = append(s.Missing, h.opt.WithoutWitness(said))
 		case r.name == "CLIENT CACHING":
 			s.Tracking = false
 			s.Missing = append(s.Missing, said)
@@ -450,17 +459,6 @@ func (s *Server) fromHello(v resp.Value) {
 	}
 }
 
-// fromConfig reads the settings of the append-only file. A rewrite of the file must not
-// suspend the fsync either.
-func (s *Server) fromConfig(v resp.Value) {
-	settings := map[string]string{}
-	for key, value := range pairs(v) {
-		settings[key] = string(value.Bytes())
-	}
-	s.Durable = settings["appendonly"] == "yes" && settings["appendfsync"] == "always" &&
-		settings["no-appendfsync-on-rewrite"] != "yes"
-}
-
 func (s *Server) fromInfo(text []byte) {
 	for line := range bytes.Lines(text) {
 		key, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(":"))
@@ -480,6 +478,10 @@ func (s *Server) fromInfo(text []byte) {
 			if n, err := strconv.ParseInt(value, 10, 64); err == nil {
 				s.Ahead = time.Until(time.UnixMicro(n))
 			}
+		case "unexpected_error_replies":
+			s.Unexpected = value != "" && value != "0"
+		case "aof_enabled":
+			s.NoAOF = value == "0"
 		case "redis_version":
 			if s.Version == "" {
 				s.Version = value

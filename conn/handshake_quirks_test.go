@@ -19,7 +19,7 @@ func bulk(s string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s) }
 
 // everything is all that a handshake can ask for.
 func everything() conn.Options {
-	return conn.Options{ClientName: "x", Scripts: []string{oneScript}, Tracking: true, Persistence: true, Probe: true}
+	return conn.Options{ClientName: "x", Scripts: []string{oneScript}, Tracking: true, Witness: "{}:since", Probe: true}
 }
 
 func TestServersWithoutAnOptionalCommandServe(t *testing.T) {
@@ -30,11 +30,10 @@ func TestServersWithoutAnOptionalCommandServe(t *testing.T) {
 		missing []string
 	}{
 		"nothing missing": {nil, nil},
-		"CONFIG forbidden": {map[string]string{"CONFIG": "-NOPERM this user has no permissions to run the 'config|get' command\r\n"},
-			[]string{"persistence: CONFIG GET: NOPERM this user has no permissions to run the 'config|get' command"}},
-		"CONFIG renamed": {map[string]string{"CONFIG": "-ERR unknown command 'CONFIG', with args beginning with: 'GET' \r\n"},
-			[]string{"persistence: CONFIG GET: ERR unknown command 'CONFIG'"}},
-		"CONFIG without an answer in it": {map[string]string{"CONFIG": "*0\r\n"}, nil},
+		"witness forbidden": {map[string]string{"GET": "-NOPERM No permissions to access a key\r\n"},
+			[]string{"since when it has forgotten nothing: GET of the witness: NOPERM No permissions to access a key (the user needs ~{}:since and +eval)"}},
+		"another type in its place": {map[string]string{"GET": "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"},
+			[]string{"since when it has forgotten nothing: GET of the witness: WRONGTYPE Operation against a key holding the wrong kind of value (the user needs ~{}:since and +eval)"}},
 		"CLIENT forbidden": {map[string]string{"CLIENT": "-NOPERM this user has no permissions\r\n"},
 			[]string{"CLIENT TRACKING: NOPERM this user has no permissions"}},
 		"CLIENT renamed": {map[string]string{"CLIENT": "-ERR unknown command 'CLIENT'\r\n"},
@@ -51,7 +50,7 @@ func TestServersWithoutAnOptionalCommandServe(t *testing.T) {
 	} {
 		for proto, hello := range map[int]string{3: hello, 2: unknownHELLO} {
 			t.Run(fmt.Sprintf("%s, RESP%d", name, proto), func(t *testing.T) {
-				answers := map[string]string{"HELLO": hello, "INFO": bulk(info), "CONFIG": "*0\r\n"}
+				answers := map[string]string{"HELLO": hello, "INFO": bulk(info), "GET": "$-1\r\n"}
 				for command, answer := range tt.answers {
 					answers[command] = answer
 				}
@@ -60,7 +59,7 @@ func TestServersWithoutAnOptionalCommandServe(t *testing.T) {
 				got := c.Server()
 				require.Equal(t, proto, got.Proto)
 				require.Equal(t, "master", got.Role)
-				require.False(t, got.Durable)
+				require.Equal(t, !strings.HasPrefix(answers["GET"], "-"), got.Witnessed)
 				missing := got.Missing
 				if proto == 2 { // which cannot track anyway
 					missing = nil
@@ -82,26 +81,27 @@ func TestServersWithoutAnOptionalCommandServe(t *testing.T) {
 	}
 }
 
-// A server is believed to forget nothing in a restart if it persists every write before it answers,
-// also while it rewrites its file.
-func TestWhoPersistsEveryWriteIsDurable(t *testing.T) {
+// What the master has forgotten, or may forget, is read in the handshake, and a change of the witness until its end.
+func TestWhatAMasterRemembersIsRead(t *testing.T) {
 	t.Parallel()
-	for settings, durable := range map[string]bool{
-		"appendonly yes appendfsync always no-appendfsync-on-rewrite no":   true,
-		"appendonly yes appendfsync everysec no-appendfsync-on-rewrite no": false,
-		"appendonly yes appendfsync no no-appendfsync-on-rewrite no":       false,
-		"appendonly no appendfsync always no-appendfsync-on-rewrite no":    false,
-		"appendonly yes appendfsync always no-appendfsync-on-rewrite yes":  false,
+	for name, c := range map[string]struct {
+		get, info string
+		want      conn.Server
+	}{
+		"no witness":           {"$-1\r\n", "aof_enabled:1\r\nunexpected_error_replies:0\r\n", conn.Server{Witnessed: true}},
+		"a witness":            {bulk("w"), "", conn.Server{Witness: "w", Witnessed: true}},
+		"it changes":           {bulk("w") + ">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nw\r\n", "", conn.Server{Witness: "w", Witnessed: true, WitnessChanged: true}},
+		"all is flushed":       {bulk("w") + ">2\r\n$10\r\ninvalidate\r\n_\r\n", "", conn.Server{Witness: "w", Witnessed: true, WitnessChanged: true}},
+		"it may not be read":   {"-NOPERM no\r\n", "", conn.Server{}},
+		"no file":              {"$-1\r\n", "aof_enabled:0\r\n", conn.Server{Witnessed: true, NoAOF: true}},
+		"a refusal of its own": {"$-1\r\n", "unexpected_error_replies:2\r\n", conn.Server{Witnessed: true, Unexpected: true}},
 	} {
-		words := strings.Fields(settings)
-		body := ""
-		for _, word := range words {
-			body += bulk(word)
-		}
-		for _, head := range []string{fmt.Sprintf("*%d\r\n", len(words)), fmt.Sprintf("%%%d\r\n", len(words)/2)} {
-			s := script(t, map[string]string{"HELLO": hello, "CONFIG": head + body})
-			require.Equal(t, durable, dial(t, s.addr, everything()).Server().Durable, settings)
-		}
+		t.Run(name, func(t *testing.T) {
+			s := script(t, map[string]string{"HELLO": hello, "GET": c.get, "INFO": bulk("run_id:aa\r\nrole:master\r\n" + c.info)})
+			got := dial(t, s.addr, everything()).Server()
+			require.Equal(t, c.want, conn.Server{Witness: got.Witness, Witnessed: got.Witnessed, WitnessChanged: got.WitnessChanged,
+				NoAOF: got.NoAOF, Unexpected: got.Unexpected})
+		})
 	}
 }
 
@@ -207,7 +207,7 @@ func TestProxiesThatCannotServeSayWhy(t *testing.T) {
 		}
 	})
 	t.Run("it ends the connection at a command", func(t *testing.T) {
-		for command, at := range map[string]string{"SCRIPT": "SCRIPT LOAD", "INFO": "INFO", "CONFIG": "CONFIG GET"} {
+		for command, at := range map[string]string{"SCRIPT": "SCRIPT LOAD", "INFO": "INFO", "GET": "GET of the witness"} {
 			s := script(t, map[string]string{command: "close"})
 			err := refuse(t, s.addr, everything())
 			require.NotErrorIs(t, err, conn.ErrRefused) // a master that dies does the same

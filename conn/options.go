@@ -45,8 +45,8 @@ type Options struct {
 	// for the key of this name (GET) to learn who has the slot. It should not exist.
 	ClusterKey string
 
-	// Witness, if set, is a key in that slot for which Dial finds out for how long the node has been
-	// its master: see [Server.MasterFor]. Dial writes it if it does not tell of this node.
+	// Witness, if set, is a key that says since when the master has forgotten nothing. Dial reads it, and has the
+	// master tell of its next change if Tracking is set: see [Server.Witness]. It writes nothing.
 	Witness string
 
 	// Credentials, if set, is called by every Dial. What it returns is for the master only,
@@ -69,10 +69,6 @@ type Options struct {
 	// Tracking asks for CLIENT TRACKING ON OPTIN, which needs RESP3. Dial also accepts a
 	// master that refuses it; [Server.Missing] then says so.
 	Tracking bool
-
-	// Persistence asks whether the master writes every change to disk before it
-	// answers (CONFIG GET): see [Server.Durable].
-	Persistence bool
 
 	// Probe finds out which of the [Commands] the server has, by trying each without
 	// arguments: see [Server.Commands].
@@ -106,4 +102,10 @@ func (o *Options) dialTimeout() time.Duration {
 		return o.DialTimeout
 	}
 	return defaultDialTimeout
+}
+
+// WithoutWitness says, for [Server.Missing], that the witness was refused, and which right its user lacks. said is the
+// server's answer.
+func (o *Options) WithoutWitness(said string) string {
+	return fmt.Sprintf("since when it has forgotten nothing: %s (the user needs ~%s and +eval)", said, o.Witness)
 }

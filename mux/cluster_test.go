@@ -119,10 +119,10 @@ func TestNodeThatSaysThatItHasTheSlotNoMoreIsLeft(t *testing.T) {
 			befores := make(chan string, 10)
 			m := open(t, nodes.config(mux.Config{
 				OnSwitch: func(int) { switches.Add(1) },
-				Quarantine: func(_ int, before, _ conn.Server) (time.Duration, string, bool) {
+				Keeper: keeps(func(_ int, before, _ conn.Server) (time.Duration, string) {
 					befores <- before.Endpoint
-					return 0, "", false
-				},
+					return 0, ""
+				}),
 			}))
 			require.Empty(t, <-befores)
 			nodes.change(func() { nodes.votes = c.reply; nodes.says[0] = c.reply })
@@ -233,15 +233,14 @@ func TestMasterOfASlotHasNoVoteUntilItIsConfirmed(t *testing.T) {
 func TestQuarantineOfASlotCountsFromWhenNobodyReliesOnItsMaster(t *testing.T) {
 	t.Parallel()
 	nodes := newCluster(t, 1)
-	m := open(t, nodes.config(mux.Config{Quarantine: func(int, conn.Server, conn.Server) (time.Duration, string, bool) {
-		return time.Minute, "test", true
-	}}))
+	k := keeps(func(int, conn.Server, conn.Server) (time.Duration, string) { return time.Minute, "test" })
+	m := open(t, nodes.config(mux.Config{Keeper: k}))
 	op := vote("a")
 	require.NoError(t, m.Do(t.Context(), op))
 	var why *mux.QuarantineError
 	require.ErrorAs(t, op.Votes[0].Err, &why)
 	at := m.Masters()[0].Since
 	require.GreaterOrEqual(t, mux.QuarantinedUntil(m, 0), at+time.Minute+conn.SlotTrust-time.Second)
-	m.ExtendQuarantine(2 * time.Minute)
+	k.lasts(m, 0, 2*time.Minute)
 	require.GreaterOrEqual(t, mux.QuarantinedUntil(m, 0), at+2*time.Minute+conn.SlotTrust-time.Second)
 }

@@ -235,9 +235,8 @@ func TestRefusedRenewalIsShownAfterAQuarantine(t *testing.T) {
 	t.Parallel()
 	masters := startWithUser(t, 1)
 	vault := &tokens{lasts: 100 * time.Millisecond, password: "first"}
-	m := open(t, mux.Config{Masters: masters.Addrs(), Conn: conn.Options{Credentials: vault.ask}, Quarantine: func(int, conn.Server, conn.Server) (time.Duration, string, bool) {
-		return 2 * time.Second, "new", false
-	}})
+	m := open(t, mux.Config{Masters: masters.Addrs(), Conn: conn.Options{Credentials: vault.ask},
+		Keeper: keeps(func(int, conn.Server, conn.Server) (time.Duration, string) { return 2 * time.Second, "new" })})
 	vault.set("wrong", nil)
 	eventually(t, "it is tried", func() bool { return auths(t, masters, 0) >= 2 })
 	eventually(t, "it votes", func() bool { return m.Masters()[0].Phase == mux.Up })

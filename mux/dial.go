@@ -1,6 +1,7 @@
 package mux
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -133,7 +134,15 @@ func (m *Mux) place(i int, c *conn.Conn, pause time.Duration) error {
 	process := s.known.RunID
 	switched := s.addr.Group() != "" && s.known.Endpoint != "" && s.interim == "" &&
 		(s.known.Endpoint != server.Endpoint || s.known.ReplID != server.ReplID)
-	if err := callHook(func() { m.askQuarantine(i, server, since) }); err != nil {
+	before := s.known
+	if s.interim != "" && before.Endpoint == server.Endpoint {
+		before.Endpoint = s.interim // it was the master, then another was, and now it is again
+	}
+	if err := callHook(func() {
+		if m.cfg.Keeper != nil {
+			m.cfg.Keeper.Connected(i, before, server, since)
+		}
+	}); err != nil {
 		m.poll.Remove(c)
 		m.hangupPoll.Remove(c)
 		return m.masterError(i, err)
@@ -142,7 +151,12 @@ func (m *Mux) place(i int, c *conn.Conn, pause time.Duration) error {
 		s.process = since
 	}
 	s.link, s.remote, s.since, s.pause = l, c.RemoteAddr(), since, pause
-	s.state.Server, s.moved = server, ""
+	s.state.Server, s.moved, s.interim = server, "", ""
+	if server.Endpoint == s.known.Endpoint { // it may not say who it is this time
+		server.RunID = cmp.Or(server.RunID, s.known.RunID)
+		server.ReplID = cmp.Or(server.ReplID, s.known.ReplID)
+	}
+	s.known = server
 	if s.addr.Cluster() {
 		s.nodes, s.trustedUntil = server.Nodes, clock.After(server.SlotAsked, conn.SlotTrust)
 	}
@@ -152,7 +166,11 @@ func (m *Mux) place(i int, c *conn.Conn, pause time.Duration) error {
 		default:
 		}
 	}
-	if s.since < s.quarantinedUntil {
+	var standing Standing
+	if m.cfg.Keeper != nil {
+		standing = m.cfg.Keeper.Standing(i)
+	}
+	if s.quarantine(standing); s.since < s.quarantinedUntil {
 		m.setPhase(i, Quarantined, s.quarantineErr)
 	} else {
 		m.setPhase(i, Up, nil)
@@ -165,7 +183,9 @@ func (m *Mux) place(i int, c *conn.Conn, pause time.Duration) error {
 	} else {
 		m.payDebts(i, s.since)
 		m.wakeDriver(clock.After(s.since, m.cfg.StallTime))
-		m.push()
 	}
+	m.stand(i, standing, s.since)
+	m.judge(s.since)
+	m.push()
 	return nil
 }

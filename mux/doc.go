@@ -40,7 +40,7 @@
 //	            the callers   the methods of their contexts
 //	with mu:    the driver    Conn.Next, Op.Verdict, Config.OnPush
 //	            whoever decides  Op.OnDecided
-//	            the dialers   Config.Quarantine, Config.OnSwitch
+//	            the dialers   the Keeper, Config.OnSwitch
 //	            whoever drops a connection: Config.OnDisconnect, Config.OnSwitch
 //
 // # Who does the I/O
@@ -151,19 +151,19 @@
 //
 // # Quarantine and switches
 //
-// A master may have forgotten what it was told. [Config.Quarantine] says which master, and
-// for how long. Such a master is connected, but in quarantine until then: its vote is a failed
-// one, only persistent operations are sent to it, and its replies count for nothing.
-// [Mux.ExtendQuarantine] makes that longer.
+// A master may have forgotten what it was told. The [Keeper] says which master, and for how long.
+// Such a master is connected, but in quarantine until then: its vote is a failed
+// one, only persistent operations are sent to it, and its replies count for nothing. Where the Keeper does not
+// know yet, and asks the master, a yes is withheld until it does. It says so under mu, before the next reply is read.
 //
 // A group of sentinels has switched to another master when more than half of its sentinels
 // say so, when the old master says READONLY, or when a redial finds the new one. Then the
 // connection to the old one is dropped and [Config.OnSwitch] is called, so that what relied
 // on the old master's votes can be asked again. A master with a fixed place that says
-// READONLY is dropped too. It is refused until it is a master again. Config.Quarantine is
+// READONLY is dropped too. It is refused until it is a master again. The Keeper is
 // told then that it was a replica.
 //
-// [Mux.Replace] gives a fixed place to another master, when the one before is down for good. Config.Quarantine
+// [Mux.Replace] gives a fixed place to another master, when the one before is down for good. The Keeper
 // is told so. No call of OnSwitch follows: the old master's votes ended when it did, and
 // what relied on them ends before the newcomer votes.
 //
@@ -171,7 +171,7 @@
 // the node that has it says so, or that the slot is on its way to another: MOVED, ASK, TRYAGAIN,
 // READONLY. So it has when that node says another config epoch than when it was connected: then the
 // slot may have been another's for a moment. CLUSTERDOWN is no switch: the connection is dropped, and the node votes again when the
-// cluster serves, if it is the same node and Config.Quarantine finds that nobody can have had the
+// cluster serves, if it is the same node and the Keeper finds that nobody can have had the
 // slot meanwhile. No redirection is followed.
 //
 // A node that is cut off from the others may not know yet that another has its slot. So its vote

@@ -69,8 +69,8 @@ func (closedError) Is(target error) bool { return target == os.ErrClosed }
 // A QuarantineError is the cause of a failed vote of a master that may have forgotten
 // locks. It does not vote until the last of them must have expired.
 type QuarantineError struct {
-	Reason string    // why it may have forgotten locks, as Config.Quarantine said
-	Until  time.Time // when it may vote again, by the wall clock; ExtendQuarantine can put it off
+	Reason string    // why it may have forgotten locks, as the Keeper said
+	Until  time.Time // when it may vote again, by the wall clock; the Keeper can put it off
 }
 
 // Error says why the master does not vote, and until when.

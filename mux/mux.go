@@ -15,7 +15,7 @@ const maxMasters = 64 // what a bit set of masters holds
 // A Config says which masters a Mux drives, and how. The zero value of every field but
 // Masters is a good default.
 //
-// The hooks (OnPush, OnDisconnect, Quarantine and OnSwitch) run under the Mux's lock: they
+// The hooks (OnPush, OnDisconnect, OnSwitch and those of the Keeper) run under the Mux's lock: they
 // must not block and must not call the Mux, except ForgetInHook. A hook that panics ends or
 // fails the connection that it was called for. The panic goes no further; its text is in the
 // connection's error. A panic of OnSwitch is dropped. OnState is called without the lock, and
@@ -45,15 +45,8 @@ type Config struct {
 	// OnDisconnect, if set, is called when a connection has ended. What a master promised
 	// on one connection, such as pushes, does not outlive it.
 	OnDisconnect func(master int)
-	// Quarantine, if set, is called for each new connection. It says for how long, from now,
-	// the master must not vote, and why. before is what the master said about itself at its
-	// previous connection (the zero Server if there was none), and now what it says at this
-	// one. If the master was replaced ([Mux.Replace]), before has nothing but the address of the old
-	// one as its Endpoint. The Role of before is "replica" if the master has said in between that it is one.
-	// During its quarantine a master is sent persistent operations only, and its votes fail with
-	// a *[QuarantineError]. A d of zero means no quarantine. extend says that d may turn out
-	// too short: then [Mux.ExtendQuarantine] can prolong it later.
-	Quarantine func(master int, before, now conn.Server) (d time.Duration, reason string, extend bool)
+	// Keeper, if set, says which masters may vote.
+	Keeper Keeper
 	// OnSwitch, if set, is called when a master's group of sentinels has another master now:
 	// when the sentinels say so, when the old master does, or when the new one is connected.
 	OnSwitch func(master int)
@@ -126,6 +119,7 @@ type Mux struct {
 	active        bool          // an operation with a command was submitted lately
 	aside         bool          // patient listeners do not drive, until a tick finds that none was
 	draining      bool          // only persistent operations are taken
+	answered      bool          // a master has answered what the Keeper had asked, which was not heeded yet
 	closed        bool
 	closing       chan struct{} // closed when Close is done
 	released      *sync.Cond    // told when a token is put down while closing

@@ -22,7 +22,7 @@ func TestZeroMuxSaysWhatItIs(t *testing.T) {
 		"Wait":                 func(m *mux.Mux) { m.Wait(ctx, vote("a")) },
 		"Send":                 func(m *mux.Mux) { m.Send(vote("a")) },
 		"Forget":               func(m *mux.Mux) { m.Forget(vote("a")) },
-		"ExtendQuarantine":     func(m *mux.Mux) { m.ExtendQuarantine(1) },
+		"Judge":                func(m *mux.Mux) { m.Judge() },
 		"Drain":                func(m *mux.Mux) { m.Drain() },
 		"Close":                func(m *mux.Mux) { m.Close() },
 	} {

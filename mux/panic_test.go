@@ -159,12 +159,12 @@ func TestPanicOfAHookFailsTheDial(t *testing.T) {
 	t.Parallel()
 	addrs := []string{newFake(t, "a", steady(0)).addr(), newFake(t, "b", steady(1)).addr(), newFake(t, "c", steady(2)).addr()}
 	for name, cfg := range map[string]mux.Config{
-		"Quarantine": {Quarantine: func(i int, _, _ conn.Server) (time.Duration, string, bool) {
+		"Keeper": {Keeper: keeps(func(i int, _, _ conn.Server) (time.Duration, string) {
 			if i == 2 {
 				panic("the user's")
 			}
-			return 0, "", false
-		}},
+			return 0, ""
+		})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg.Masters = addrs

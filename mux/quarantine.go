@@ -1,68 +1,149 @@
 package mux
 
 import (
-	"cmp"
 	"time"
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/conn/clock"
+	"github.com/redburst/redburst/resp"
 )
 
-// askQuarantine asks Config.Quarantine about a new connection, and puts the master in quarantine
-// accordingly.
-func (m *Mux) askQuarantine(i int, server conn.Server, since time.Duration) {
-	s := &m.slots[i]
-	before := s.known
-	if s.interim != "" && before.Endpoint == server.Endpoint {
-		before.Endpoint = s.interim // it was the master, then another was, and now it is again
-	}
-	if m.cfg.Quarantine != nil {
-		d, why, extend := m.cfg.Quarantine(i, before, server)
-		if extend {
-			s.extendFrom, s.extendReason = since, why
-		}
-		m.quarantine(i, since, d, why)
-	}
-	s.interim = ""
-	if server.Endpoint == s.known.Endpoint { // it may not say who it is this time
-		server.RunID = cmp.Or(server.RunID, s.known.RunID)
-		server.ReplID = cmp.Or(server.ReplID, s.known.ReplID)
-	}
-	s.known = server
+// A Keeper says which masters may vote: not those that may have forgotten what they were told. Its methods are called
+// with the Mux locked, as the hooks of the [Config] are.
+type Keeper interface {
+	// Connected tells of a new connection, made at a time on the clock of [clock.Now]. before is what the master
+	// said about itself at its previous connection (the zero Server if there was none), and now what it says at this
+	// one. If the master was replaced ([Mux.Replace]), before has nothing but the address of the old one as its
+	// Endpoint. The Role of before is "replica" if the master has said in between that it is one.
+	Connected(master int, before, now conn.Server, at time.Duration)
+	// Answered tells of the last reply to what a Standing had it asked, which borrows the connection's buffer. If the
+	// connection has ended before, the next that it hears of the master is Connected.
+	Answered(master int, reply resp.Value, at time.Duration)
+	// News reports whether a Standing may have changed since the last call, also by a push ([Config.OnPush]).
+	News() bool
+	// Standing is asked for each master when there are news. What is to be asked it says once.
+	Standing(master int) Standing
 }
 
-// quarantine makes a master not vote for d from a moment on. It never shortens a quarantine.
-func (m *Mux) quarantine(i int, from, d time.Duration, why string) {
-	s := &m.slots[i]
-	if d > 0 && s.addr.Cluster() { // others may rely on the master before it for so long
-		d += conn.SlotTrust
-	}
-	if until := clock.After(from, d); d > 0 && until > s.quarantinedUntil {
-		s.quarantinedUntil = until
-		s.quarantineErr = &QuarantineError{Reason: why, Until: time.Now().Add(until - clock.Now())}
-	}
+// A Standing is how far a master is believed. The zero Standing is that of a master that votes.
+type Standing struct {
+	// Until is the end of a quarantine, on the clock of [clock.Now], and Why what it is for. Until then the master is
+	// sent persistent operations only, and its votes fail with a *[QuarantineError].
+	Until time.Duration
+	Why   string
+	// Withheld has no yes of the master count until the Standing is another one: not that of an operation that is
+	// under way either. It counts then, or fails.
+	Withheld bool
+	// Ask is to be sent to the master on this connection. It draws so many Replies, of which the last is told.
+	Ask     []byte
+	Replies int
+	// Missing, if not empty, is added to the Missing of the master's [conn.Server].
+	Missing string
 }
 
-// ExtendQuarantine makes quarantines last for d after the master's latest connection, even those that
-// have ended. It does so for each master whose quarantine may be extended, as [Config.Quarantine]
-// has said of that connection. It shortens none.
-func (m *Mux) ExtendQuarantine(d time.Duration) {
+// Judge has the Keeper's news heeded at once.
+func (m *Mux) Judge() {
 	m.lock()
 	defer m.mu.Unlock()
-	for i := range m.slots {
-		s := &m.slots[i]
-		if s.extendFrom == 0 || m.closed {
-			continue
+	if !m.closed {
+		m.judge(clock.Now())
+		m.push()
+	}
+}
+
+// judge heeds the Keeper's news.
+func (m *Mux) judge(now time.Duration) {
+	m.answered = false
+	for m.cfg.Keeper != nil && m.cfg.Keeper.News() {
+		for i := range m.slots {
+			m.stand(i, m.cfg.Keeper.Standing(i), now)
 		}
-		m.quarantine(i, s.extendFrom, d, s.extendReason)
-		if s.link == nil || clock.Now() >= s.quarantinedUntil {
-			continue
-		}
-		was := s.state.Phase
+	}
+}
+
+// stand gives a master its standing.
+func (m *Mux) stand(i int, st Standing, now time.Duration) {
+	s := &m.slots[i]
+	s.quarantine(st)
+	if st.Missing != "" && s.link != nil {
+		s.state.Server.Missing = append(s.state.Server.Missing, st.Missing)
+	}
+	if s.link == nil {
+		return
+	}
+	if len(st.Ask) > 0 {
+		m.ask(i, st, now)
+	}
+	barred := now < s.quarantinedUntil
+	switch was := s.state.Phase; {
+	case barred:
 		m.setPhase(i, Quarantined, s.quarantineErr)
 		if was == Up {
 			m.wg.Go(func() { m.awaitQuarantineEnd(i) })
 		}
+	case was == Quarantined:
+		m.setPhase(i, Up, s.link.renewalErr)
+	}
+	if s.withheld = st.Withheld && !barred; !s.withheld {
+		m.castWithheld(i, s.unbelieved(now), now)
+	}
+}
+
+// quarantine notes the quarantine of a standing.
+func (s *slot) quarantine(st Standing) {
+	until := st.Until
+	if until > 0 && s.addr.Cluster() { // others may rely on the master before it for so long
+		until = clock.After(until, conn.SlotTrust)
+	}
+	if until != s.quarantinedUntil || s.quarantineErr != nil && s.quarantineErr.Reason != st.Why {
+		s.quarantinedUntil = until
+		s.quarantineErr = &QuarantineError{Reason: st.Why, Until: time.Now().Add(until - clock.Now())}
+	}
+}
+
+// unbelieved is why a yes of a master does not count now; nil if it does.
+func (s *slot) unbelieved(now time.Duration) error {
+	if now < s.quarantinedUntil {
+		return s.quarantineErr
+	}
+	return nil
+}
+
+// ask sends a master what its standing asks. It is sent in quarantine, too, and is nobody's vote.
+func (m *Mux) ask(i int, st Standing, now time.Duration) {
+	op := Op{Replies: st.Replies, OnReply: func(i int, v resp.Value) {
+		m.cfg.Keeper.Answered(i, v, m.clock)
+		m.answered = true
+	}, Verdict: func(resp.Value) Verdict { return VerdictNo }}
+	f := m.takeFlight(&op, now)
+	f.refs++
+	m.write(i, st.Ask)
+	m.slots[i].owed.push(owed{f: f, sent: now, left: f.replies, voted: true})
+	m.wakeDriver(clock.After(now, m.cfg.StallTime))
+}
+
+// withhold keeps a yes of a master until it is known whether it counts.
+func (m *Mux) withhold(op *Op, i int) bool {
+	op.Votes[i].withheld = m.slots[i].withheld
+	return op.Votes[i].withheld
+}
+
+// castWithheld casts the votes of a master that were withheld: as yes, or as failed ones if there is a cause.
+func (m *Mux) castWithheld(i int, cause error, now time.Duration) {
+	for op := m.ops.first; op != nil; {
+		if len(op.Votes) == 0 || !op.Votes[i].withheld {
+			op = op.next
+			continue
+		}
+		op.Votes[i].withheld = false
+		if cause == nil {
+			m.cast(op, i, VerdictYes, nil)
+		} else {
+			m.cast(op, i, VerdictFailed, cause)
+			op.Votes[i].Int, op.Votes[i].Reply = 0, resp.Value{}
+		}
+		m.settle(op, now)
+		op = m.ops.first // whoever was told may have forgotten another
 	}
 }
 

@@ -11,25 +11,26 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
 )
 
-// greetings records what Config.Quarantine is asked about one master.
+// greetings records what Config.Keeper is told about one master.
 type greetings struct {
 	mu  sync.Mutex
 	all [][2]conn.Server // before, now
 }
 
-func (g *greetings) hook(of int) func(int, conn.Server, conn.Server) (d time.Duration, why string, doubt bool) {
-	return func(i int, before, now conn.Server) (time.Duration, string, bool) {
+func (g *greetings) keeper(of int) *keeper {
+	return keeps(func(i int, before, now conn.Server) (time.Duration, string) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		if i == of {
 			g.all = append(g.all, [2]conn.Server{before, now})
 		}
-		return 0, "", false
-	}
+		return 0, ""
+	})
 }
 
 func (g *greetings) count() int {
@@ -51,7 +52,7 @@ func TestMasterThatWasAReplicaInBetweenIsKnownByIt(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	var g greetings
-	m := open(t, mux.Config{Masters: masters.Addrs(), Quarantine: g.hook(0)})
+	m := open(t, mux.Config{Masters: masters.Addrs(), Keeper: g.keeper(0)})
 	waitUp(t, m, 3)
 	host, port, _ := strings.Cut(masters.Addr(2), ":")
 	_, err := masters.Do(0, "REPLICAOF", host, port)
@@ -82,7 +83,7 @@ func TestReplicationIDTellsOfAReplicaInBetween(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	var g greetings
-	m := open(t, mux.Config{Masters: masters.Addrs(), Quarantine: g.hook(0)})
+	m := open(t, mux.Config{Masters: masters.Addrs(), Keeper: g.keeper(0)})
 	waitUp(t, m, 3)
 	host, port, _ := strings.Cut(masters.Addr(2), ":")
 	for _, args := range [][]string{{"REPLICAOF", host, port}, {"REPLICAOF", "NO", "ONE"}, {"CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"}} {
@@ -114,7 +115,7 @@ func TestReplicaInBetweenIsKnownByItsOwnWordAlone(t *testing.T) {
 				}
 			})
 			var g greetings
-			m := open(t, mux.Config{Masters: []string{f.addr()}, Quarantine: g.hook(0)})
+			m := open(t, mux.Config{Masters: []string{f.addr()}, Keeper: g.keeper(0)})
 			require.NoError(t, m.Do(t.Context(), vote("a")))
 			eventually(t, "it is connected again", func() bool { return g.count() == 2 })
 			before, _ := g.at(1)
@@ -125,7 +126,7 @@ func TestReplicaInBetweenIsKnownByItsOwnWordAlone(t *testing.T) {
 	t.Run("a handshake", func(t *testing.T) {
 		f := newFake(t, "a", steady(0))
 		var g greetings
-		m := open(t, mux.Config{Masters: []string{f.addr()}, Quarantine: g.hook(0)})
+		m := open(t, mux.Config{Masters: []string{f.addr()}, Keeper: g.keeper(0)})
 		f.setRole("replica")
 		f.cut()
 		eventually(t, "it is refused", func() bool { return m.Masters()[0].Phase == mux.Refused })
@@ -143,9 +144,8 @@ func TestQuarantineCountsFromTheConnection(t *testing.T) {
 	const d = time.Hour
 	f := newFake(t, "old", steady(0)) // it says that it was started 1000 s ago
 	begun := time.Now()
-	m := open(t, mux.Config{Masters: []string{f.addr()}, Quarantine: func(int, conn.Server, conn.Server) (time.Duration, string, bool) {
-		return d, "it may have forgotten", true
-	}})
+	k := keeps(func(int, conn.Server, conn.Server) (time.Duration, string) { return d, "it may have forgotten" })
+	m := open(t, mux.Config{Masters: []string{f.addr()}, Keeper: k})
 	const inaccuracy = time.Minute // of two clocks that are read one after the other, at most
 	lasts := func(d time.Duration) {
 		t.Helper()
@@ -161,29 +161,26 @@ func TestQuarantineCountsFromTheConnection(t *testing.T) {
 	f.cut()
 	eventually(t, "it is connected again", func() bool { return m.Masters()[0].Connects == 2 })
 	lasts(d)
-	m.ExtendQuarantine(2 * d)
+	k.lasts(m, 0, 2*d)
 	lasts(2 * d)
 }
 
-// Doubt prolongs a quarantine that has ended already, and that ends again.
+// A quarantine that has ended already is prolonged, and ends again.
 func TestQuarantineIsExtended(t *testing.T) {
 	t.Parallel()
 	begun := time.Now()
 	masters := redlocktest.Start(t, 3)
-	m := open(t, mux.Config{Masters: masters.Addrs(), Quarantine: func(i int, _, _ conn.Server) (time.Duration, string, bool) {
-		return 0, "it may have forgotten", i == 0
-	}})
+	k := keeps(func(int, conn.Server, conn.Server) (time.Duration, string) { return 0, "it may have forgotten" })
+	m := open(t, mux.Config{Masters: masters.Addrs(), Keeper: k})
 	for i := range 3 {
 		eventually(t, "all are up", func() bool { return m.Masters()[i].Phase == mux.Up })
 	}
-	m.ExtendQuarantine(time.Since(begun) + 3*time.Second) // from when it was connected
+	k.lasts(m, 0, time.Since(begun)+3*time.Second) // from when it was connected
 	s := m.Masters()
 	require.Equal(t, []mux.Phase{mux.Quarantined, mux.Up, mux.Up}, []mux.Phase{s[0].Phase, s[1].Phase, s[2].Phase})
 	var why *mux.QuarantineError
 	require.ErrorAs(t, s[0].Err, &why)
 	require.Equal(t, "it may have forgotten", why.Reason)
-	m.ExtendQuarantine(time.Nanosecond) // which shortens nothing
-	require.Equal(t, mux.Quarantined, m.Masters()[0].Phase)
 	op := acquire("k", "t")
 	op.All = true
 	require.NoError(t, m.Do(t.Context(), op))
@@ -194,12 +191,8 @@ func TestQuarantineIsExtended(t *testing.T) {
 // Each connection of a master in quarantine that breaks leaves no goroutine behind.
 func TestQuarantineLeavesNoGoroutineBehindForEachConnection(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
-	m := open(t, mux.Config{Masters: masters.Addrs(), Quarantine: func(_ int, before, _ conn.Server) (time.Duration, string, bool) {
-		if before.Endpoint == "" {
-			return time.Hour, "new", false
-		}
-		return 0, "", false
-	}})
+	k := keeps(func(int, conn.Server, conn.Server) (time.Duration, string) { return time.Hour, "new" })
+	m := open(t, mux.Config{Masters: masters.Addrs(), Keeper: k})
 	const times = 10
 	for n := range uint64(times) {
 		eventually(t, "it is connected", func() bool {
@@ -213,4 +206,40 @@ func TestQuarantineLeavesNoGoroutineBehindForEachConnection(t *testing.T) {
 		buf := make([]byte, 1<<20)
 		return strings.Count(string(buf[:runtime.Stack(buf, true)]), ").awaitQuarantineEnd(") == 1
 	})
+}
+
+// A yes that the Keeper withholds does not count before it says so, also if the operation is under way by then. It counts for
+// nothing if the master turns out to be in quarantine.
+func TestAYesThatIsWithheld(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	for name, c := range map[string]struct {
+		then mux.Standing
+		won  bool
+	}{
+		"believed":   {mux.Standing{}, true},
+		"quarantine": {mux.Standing{Until: clock.Forever, Why: "it has forgotten"}, false},
+	} {
+		k := keeps(func(int, conn.Server, conn.Server) (time.Duration, string) { return 0, "" })
+		m := open(t, mux.Config{Masters: masters.Addrs(), Keeper: k})
+		waitUp(t, m, 1)
+		k.stand(m, 0, mux.Standing{Withheld: true})
+		op, done := acquire(name, "t"), make(chan error, 1)
+		go func() { done <- m.Do(t.Context(), op) }()
+		eventually(t, "it is set", func() bool {
+			v, err := masters.Do(0, "GET", name)
+			return err == nil && v == "t"
+		})
+		refused := acquire(name, "another's")
+		require.NoError(t, m.Do(t.Context(), refused), "its reply comes after the other's")
+		require.Equal(t, mux.VerdictNo, refused.Votes[0].Verdict)
+		require.Empty(t, done)
+		k.stand(m, 0, c.then)
+		<-done
+		require.Equal(t, c.won, op.Won())
+		if !c.won {
+			var why *mux.QuarantineError
+			require.ErrorAs(t, op.Votes[0].Err, &why)
+		}
+	}
 }

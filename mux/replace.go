@@ -14,7 +14,7 @@ import (
 
 // Replace gives the place of a master that is down for good to another one. Both addresses are of
 // masters with fixed places, as [conn.ParseAddress] reads them; old is that in the list, and its credentials
-// do not matter. Config.Quarantine is asked about the newcomer with the old address as the Endpoint of before.
+// do not matter. The Keeper is told of the newcomer with the old address as the Endpoint of before.
 // What the old master was still to be sent is given up. If name is not empty, it is the connections' name from
 // then on (conn.Options.ClientName), and the masters that are connected are told it.
 //

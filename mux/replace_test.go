@@ -28,7 +28,7 @@ func TestReplacedMasterHasAnotherInItsPlace(t *testing.T) {
 	var g greetings
 	var mu sync.Mutex
 	var told []string
-	m := open(t, mux.Config{Masters: masters.Addrs()[:3], Quarantine: g.hook(2), Conn: conn.Options{ClientName: "before"},
+	m := open(t, mux.Config{Masters: masters.Addrs()[:3], Keeper: g.keeper(2), Conn: conn.Options{ClientName: "before"},
 		OnState: func(_ int, s mux.State) {
 			mu.Lock()
 			defer mu.Unlock()

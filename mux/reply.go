@@ -51,8 +51,12 @@ func (m *Mux) match(i int, l *link) {
 					m.drop(i, m.masterError(i, err))
 				}
 			}
+			m.judge(now)
 		case m.reply(i, v, beyond, now):
 			s.lastReply, s.suspected = now, 0
+			if m.answered {
+				m.judge(now)
+			}
 			if s.demoted != nil {
 				m.dropDemoted(i)
 			}
@@ -198,7 +202,9 @@ func (m *Mux) vote(op *Op, i int, verdict Verdict, err error, v resp.Value, rtt,
 	if doubtful {
 		verdict, err = VerdictFailed, ErrSuspect
 	}
-	m.cast(op, i, verdict, err)
+	if verdict != VerdictYes || !m.withhold(op, i) {
+		m.cast(op, i, verdict, err)
+	}
 	switch {
 	case op.OnDecided != nil: // as with a straggler's
 	case s.state.RTT == 0:

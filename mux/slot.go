@@ -49,9 +49,8 @@ type slot struct {
 	known            conn.Server      // what it said at its last connection; state.Server is the copy that is shown
 	quarantinedUntil time.Duration    // it must not vote until then
 	quarantineErr    *QuarantineError // ... for this reason
-	extendFrom       time.Duration    // when it was connected, if its quarantine may be extended; 0 if not
-	extendReason     string           // ... for this reason
 	process          time.Duration    // when it was connected and its process was another than before; 0 if it never was
+	withheld         bool             // no yes of it counts yet
 	remote           string           // the address of its last connection, see conn.Conn.RemoteAddr
 	demoted          error            // what it has said on this connection: that it is no master now; nil if it has not
 	moved            string           // where the sentinels or nodes say that the group's master is now, if that is news
@@ -129,7 +128,7 @@ func (m *Mux) markDirty(i int) {
 func (m *Mux) drop(i int, err error) {
 	s := &m.slots[i]
 	l := s.link
-	s.link, s.demoted = nil, nil
+	s.link, s.demoted, s.withheld = nil, nil, false
 	close(l.gone)
 	m.dirty = m.dirty.Without(i)
 	m.hangups = m.hangups.Without(i)
@@ -180,10 +179,12 @@ func (m *Mux) drop(i int, err error) {
 	}
 	m.addDebts(i, &kept, now)
 	m.addDebts(i, &s.refused, now)
+	m.castWithheld(i, err, now)
 	l.close()
 	if m.closed {
 		return
 	}
+	m.judge(now)
 	s.backOff(phase, now, &m.cfg)
 	m.startDial(i, s.pause)
 }

@@ -185,7 +185,7 @@ func (s *slot) wasReplaced() {
 
 // wasReplica notes that a master with a fixed place has said that it is a replica, even if
 // it was never connected. When it is a master again, it has another master's data, and
-// Config.Quarantine is told so.
+// The Keeper is told so.
 func (s *slot) wasReplica() {
 	if s.addr.Group() == "" {
 		s.known.Role = "replica"

@@ -50,6 +50,8 @@ type Vote struct {
 	Int     int64         // the reply, if it was an integer; 0 otherwise
 	Err     error         // why the verdict is VerdictFailed; nil otherwise
 	Reply   resp.Value    // a clone of the reply, if Op.Keep or Op.KeepNo asks for it; valid as long as Op.Votes
+
+	withheld bool // it is a yes, and does not count yet: see Standing
 }
 
 // A VerdictFunc says what a reply means. The reply borrows the connection's buffer and is valid

@@ -76,7 +76,7 @@ func TestWhoHasAgreedOnAnotherNumberIsRefusedAfterRestarts(t *testing.T) {
 	}
 	require.False(t, agreed(two, before, after))
 	second := opened(t, masters.Addrs(), nil)
-	three := second.NewMutex("k", time.Minute, WithPermits(3))
+	three := second.NewMutex("k", 5*time.Second, WithPermits(3))
 	require.Eventually(t, func() bool { return three.TryLock(t.Context()) == nil }, 20*time.Second, 10*time.Millisecond)
 	err := two.TryLock(t.Context())
 	require.ErrorIs(t, err, ErrNoQuorum, "another number is agreed upon, and its lock is held")

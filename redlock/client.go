@@ -85,18 +85,18 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 	c := prepare(cfg)
 	hooked := cfg.forMux()
 	hooked.Conn.ClientName = c.nameWith(cfg.Masters)
-	hooked.Quarantine = func(master int, before, now conn.Server) (time.Duration, string, bool) {
-		c.agreed.end()
-		c.renewer.subscriptions.wasConnected(master)
-		return c.guard.quarantine(master, before, now)
-	}
+	hooked.Keeper = keeper{c}
 	hooked.OnSwitch = c.rechecker.switched
 	hooked.OnPush = func(master int, v resp.Value) {
+		if keys, ok := invalidated(v); ok {
+			c.guard.push(master, keys, clock.Now())
+		}
 		c.subscriptions.push(master, v)
 		c.watcherSubscriptions.push(v)
 		c.renewer.subscriptions.push(master, v)
 	}
 	hooked.OnDisconnect = func(master int) {
+		c.guard.disconnected(master)
 		c.subscriptions.disconnected(master)
 		c.watcherSubscriptions.notify(nil)
 	}
@@ -113,7 +113,8 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 	if err != nil {
 		return nil, err
 	}
-	c.guard.raised = m.ExtendQuarantine
+	c.guard.raised = m.Judge
+	c.guard.later = func(d time.Duration) { time.AfterFunc(d, m.Judge) }
 	c.replaceMaster, c.meetMaster = m.Replace, m.Meet
 	c.begin(m, clock.Now)
 	if e := c.events.begin(context.Background(), EventOpened, ""); e != nil {
@@ -122,6 +123,19 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 	}
 	return c, nil
 }
+
+// A keeper is the client's guard, as the mux asks it.
+type keeper struct{ *Client }
+
+func (k keeper) Connected(master int, before, now conn.Server, at time.Duration) {
+	k.agreed.end()
+	k.renewer.subscriptions.wasConnected(master)
+	k.guard.Connected(master, before, now, at)
+}
+
+func (k keeper) Answered(master int, v resp.Value, at time.Duration) { k.guard.Answered(master, v, at) }
+func (k keeper) News() bool                                          { return k.guard.News() }
+func (k keeper) Standing(master int) mux.Standing                    { return k.guard.Standing(master) }
 
 // nameWith is the name of this client's connections if it has those masters.
 func (c *Client) nameWith(masters []string) string {
@@ -148,7 +162,7 @@ func prepare(cfg Config) *Client {
 	c.events.init(cfg.Observers, clock.Now)
 	c.cfg.setDefaults()
 	c.hints.init(c.cfg.FenceMemory, c.cfg.FenceSkew)
-	c.guard.restart, c.guard.durable = cfg.RestartGuard, cfg.Durable
+	c.guard.init(len(cfg.Masters), cfg.RestartGuard, cfg.Durable, cfg.forMux().Conn)
 	c.localQueues.init(&c.core, c.cfg.Handovers)
 	c.subscriptions.init(&c.core, len(cfg.Masters))
 	c.globalQueues.init(&c.core, &c.subscriptions, len(cfg.Masters))

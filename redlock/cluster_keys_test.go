@@ -152,7 +152,7 @@ func TestPrefixIsChecked(t *testing.T) {
 	require.NoError(t, m.TryLock(t.Context()))
 	keys, err := masters.Do(0, "KEYS", "*")
 	require.NoError(t, err)
-	require.ElementsMatch(t, []any{"app:k", "app:b", "{app:k}:fence", "{app:b}:fence"}, keys)
+	require.ElementsMatch(t, []any{"app:k", "app:b", "{app:k}:fence", "{app:b}:fence", "{app:}:since"}, keys)
 	require.ErrorIs(t, c.NewMutex("b", time.Minute).TryLock(t.Context()), redlock.ErrHeld)
 }
 

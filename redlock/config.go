@@ -138,30 +138,20 @@ type Config struct {
 	// client uses on these masters. No Mutex of this client can have a longer one. Zero means
 	// that it is not known.
 	//
-	// If it is set, and a master was started less than this before the client first connects to
-	// it, the master has no vote until it has been up that long, as it may have forgotten locks.
-	// A master whose second replication id says that it was a replica before has no vote for this
-	// long, as it is not known when that was. In a cluster a key in the slot tells since when the
-	// node is its master: clients with a RestartGuard leave it there ({prefix}:witness, see the
-	// package comment). So give all of them one.
+	// A master that may have forgotten locks has no vote until its process has been known for so long: one that
+	// was started, was flushed, is new in its place, has taken the place of another in its group, or was a replica
+	// in between. Which they are, a key tells that clients leave on each master ({prefix}:since, see the
+	// package comment and docs/restarts.md). Where no master has one yet, or the user has no right to it, uptime
+	// counts.
 	//
-	// A master that may have forgotten locks while this client knows it has no vote in any case,
-	// for the longer of RestartGuard and the longest TTL that this client has used. It is a
-	// master that
+	// Without a RestartGuard the guard is the longest TTL that this client has used, and it is for masters that
+	// are new to a list that is in use: who starts new masters and takes a lock waits for nothing.
 	//
-	//   - was restarted;
-	//   - does not say at a reconnect whether it was restarted (it needs the right to INFO);
-	//   - was a replica in between;
-	//   - has taken the place of another in its group.
-	//
-	// If a master was a replica for a moment, was asked for nothing meanwhile, and has kept its
-	// connection, the client cannot tell. Never make a master a replica.
-	//
-	// A restart does not count if the master persists every write before it answers (appendonly
-	// yes, appendfsync always), and says so to CONFIG GET, or Durable says so. It must always be
-	// the same server: not an address behind which a replica can take over unnoticed. So a master whose
-	// name leads to another IP address is not exempt, unless Durable is set. A master of a Sentinel group
-	// is never exempt, and neither is one that has taken a place by Client.Replace.
+	// Some things no client can see. A backup may be copied back, or the end of a file be cut, while nobody runs:
+	// then delete that key before clients come. A client that starts cannot know, either, that all masters that
+	// others have used have lost their disks, or are out of its reach. And if a master was a
+	// replica for a moment, was asked for nothing meanwhile, and has kept its connection, no client can tell. Never
+	// make a master a replica.
 	RestartGuard time.Duration
 	// FenceMemory is how long the masters remember a key's fence ([WithFence]) after the last
 	// lock with one can have ended. Zero means 24 h. It must be longer than any process can be
@@ -180,9 +170,13 @@ type Config struct {
 	// cannot serve that no majority is left. Open does not find a master that answers long after
 	// the others.
 	Strict bool
-	// Durable declares that all masters persist every write before they answer. It is for masters
-	// that do not let us ask. None should: CONFIG GET shows passwords, too. It declares that each
-	// address leads to the same data for good: call Client.Replace for another server.
+	// Durable declares that all masters persist every write before they answer (appendonly yes, appendfsync
+	// always), and that each address comes back with its own disk. Then a master that was restarted has a vote at once,
+	// if its disk has been known for a RestartGuard. Durable needs one: masters that are new, or have a new
+	// disk, are told by it. It counts for nothing with a master that denies it: one that lets us not run INFO, has
+	// no append-only file, or was a replica before. A master of a Sentinel group is never exempt. After all
+	// else that makes it untrue, as a backup that is copied back, delete the key {prefix}:since there before
+	// clients come.
 	//
 	// Of a cluster it declares more: that whoever takes over a slot has all that was answered before,
 	// and that its predecessor then answers nothing, as Amazon MemoryDB promises. Then no failover
@@ -257,6 +251,9 @@ func (cfg *Config) check() error {
 	if min(cfg.DialTimeout, cfg.RoundTimeout, cfg.StallTime, cfg.MinDrift, cfg.RestartGuard, cfg.FenceMemory, cfg.FenceSkew) < 0 {
 		return errors.New("a negative duration in the configuration")
 	}
+	if cfg.Durable && cfg.RestartGuard == 0 {
+		return errors.New("a Config that is Durable needs a RestartGuard: a master that is new, or has lost its disk, must not vote before that has passed")
+	}
 	if cfg.FenceMemory > maxTTL {
 		return fmt.Errorf("a fence memory of %v is beyond a hundred years", cfg.FenceMemory)
 	}
@@ -302,10 +299,6 @@ func (cfg Config) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(cfg
 
 // forMux is the configuration of the mux, without the hooks.
 func (cfg *Config) forMux() mux.Config {
-	witness := ""
-	if cfg.RestartGuard > 0 { // for others it is of no use
-		witness = kind.WitnessKey(cfg.Prefix)
-	}
 	return mux.Config{
 		Masters: cfg.Masters,
 		Conn: conn.Options{
@@ -317,9 +310,8 @@ func (cfg *Config) forMux() mux.Config {
 			Scripts:     script.Texts,
 			Tracking:    true,
 			Probe:       true,
-			Persistence: !cfg.Durable,
 			ClusterKey:  cfg.Prefix,
-			Witness:     witness,
+			Witness:     kind.WitnessKey(cfg.Prefix),
 
 			SentinelUsername: cfg.SentinelUsername,
 			SentinelPassword: cfg.SentinelPassword,

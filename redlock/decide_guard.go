@@ -1,13 +1,17 @@
 package redlock
 
 import (
+	"crypto/rand"
 	"fmt"
-	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/resp"
 )
 
 // A guard decides which masters must not vote because they may have forgotten locks.
@@ -15,19 +19,109 @@ import (
 // The rule is Redlock's own ("Performance, crash recovery and fsync"): an instance that comes back takes
 // part again when every lock that it may have held has expired. In Redlock the instance has to stay away
 // by itself. Here the client does not count its vote.
+//
+// Since when a master has forgotten nothing its [witness] says. There is one rule for restarts, new disks, spares,
+// newcomers, failovers and flushes: a master votes when its process has been known for the guard. That is
+// Config.RestartGuard, or else the longest TTL that this client uses. Two need not wait:
+//
+//   - With Config.Durable, a master of which only the process is new. It needs to be born for that long.
+//   - Without a RestartGuard, one that was the first there. No lock is taken before more than half of the masters have
+//     a witness that says that the list is used. So if one of each such half was reached and none says so, no lock was
+//     taken, and a master that has no witness then has forgotten none. With a RestartGuard, its uptime counts.
+//
+// A list is used as soon as any witness says so, or this client remembers. If all masters that it has known were
+// flushed at once (flushedWithin), in the processes that it knew, the list is a new one: so a test suite does it. One
+// of them that is down, or was restarted, is none that was flushed.
+//
+// Who has no right to the witness goes by what it has seen itself, and by the uptime. Where it may be read and cannot be
+// written, as on a disk that is full, what was read counts: a master that voted before does so still.
+//
+// All but use is called with the mux locked, and is pure: it is given the time.
 type guard struct {
-	restart time.Duration // Config.RestartGuard
-	durable bool          // Config.Durable
-	longest atomic.Int64  // the longest TTL that the client uses
+	restart time.Duration            // Config.RestartGuard
+	durable bool                     // Config.Durable
+	key     string                   // of the witness
+	refusal func(said string) string // for Server.Missing
 
-	raised  func(longest time.Duration) // called with each longer TTL; may be nil
-	raising sync.Mutex                  // held while raised is called; no hook takes it
-	used    atomic.Int64                // longest, once raised has returned
+	longest atomic.Int64 // the longest TTL that the client uses
+	raised  func()       // called with each longer TTL; may be nil
+	raising sync.Mutex   // held while raised is called; no hook takes it
+	used    atomic.Int64 // longest, once raised has returned
+
+	places []place
+	inUse  bool                  // this client has found more than half of the masters marked as used
+	news   bool                  // something has happened since News
+	heeded time.Duration         // longest, at the last News
+	at     time.Duration         // of the latest event
+	later  func(d time.Duration) // has News be asked after that time; may be nil
+	again  time.Duration         // ... which was wanted for then
+	wall   func() time.Duration
+	name   func() string // a name that nothing else has
 }
+
+// flushedWithin is how far apart the flushes of all masters are if they are one. After as long a witness that could not
+// be written is tried again.
+const flushedWithin = time.Second
+
+// forgotNothing is when a master has forgotten something that has forgotten nothing.
+const forgotNothing = -clock.Forever
 
 // uptimeError is the most by which a server can overstate its uptime, which it computes from two times in whole
 // seconds.
 const uptimeError = time.Second
+
+// A reading is what is known of a master's witness on its connection.
+type reading uint8
+
+const (
+	witnessUnread  reading = iota // it was not read, or has changed since
+	witnessAsked                  // a question is under way
+	witnessRead                   // it was read, and its change will be told
+	witnessRefused                // the master lets us not, or cannot tell itself from others
+)
+
+// A place is what a guard knows of one master. Times are on the clock of the process.
+type place struct {
+	// On its connection.
+	up       bool
+	server   conn.Server // what it has said
+	reading  reading
+	text     string // the witness; empty if there is none
+	w        witness
+	ok       bool          // text is one
+	since    time.Duration // w's, as it was read
+	born     time.Duration
+	wanted   witness       // what is to stand there
+	decided  bool          // ... if that is known
+	settled  bool          // ... and it stands there
+	wrote    string        // what is being written
+	refused  time.Duration // when it was last refused though it may be read; 0 if it was not
+	ask      []byte        // to be sent
+	replies  int
+	missing  string // to be shown
+	distrust bool   // we know that it may have forgotten locks, and the witness may not
+	afresh   bool   // all were flushed: what others have left there meanwhile does not count
+
+	// Beyond it.
+	from    time.Duration // it may have forgotten what was before; forgotNothing if it has forgotten nothing
+	why     string        // ... and why
+	known   time.Duration // this process has been known to us since then, without a break
+	lost    string        // ... and only since then, as we have seen ourselves; empty if we met it then
+	own     time.Duration // from, by our own word alone
+	member  bool          // we have known it to have a witness
+	had     string        // the process whose witness we have known to stand
+	number  int64         // the most births that we have known of it
+	birth   string        // ... and the latest
+	flushed time.Duration // when its witness was gone; 0 if it was not
+}
+
+// init makes the guard of a client that has so many masters, with the key of their witnesses.
+func (g *guard) init(masters int, restart time.Duration, durable bool, with conn.Options) {
+	g.restart, g.durable, g.key, g.refusal = restart, durable, with.Witness, with.WithoutWitness
+	g.places = make([]place, masters)
+	g.wall = func() time.Duration { return time.Duration(time.Now().UnixNano()) }
+	g.name = func() string { return rand.Text() }
+}
 
 // use notes a TTL. A master that was connected before this client used such a long TTL may have forgotten locks of
 // other clients that did.
@@ -44,59 +138,388 @@ func (g *guard) use(ttl time.Duration) {
 	}
 	g.longest.Store(int64(ttl)) // for masters that are connected from now on
 	if g.raised != nil {
-		g.raised(ttl) // for masters that are connected already
+		g.raised() // for masters that are connected already
 	}
 	g.used.Store(int64(ttl))
-}
-
-// quarantine is the mux's hook for a new connection. It returns for how long the master must not vote, and
-// why. doubt says that the quarantine grows if the client uses a longer TTL. A forgotten lock was taken before
-// this connection, so it is over when the longest TTL has passed from now.
-//
-// A replica that takes over may lack what its master had acknowledged, and so may a master that was a replica in
-// between. It does not matter how durable they are: replication is asynchronous, and a replica drops what it had
-// before. A server that said that it persists every write, and still says so after a restart, has forgotten
-// nothing. A server that does not say who it is may have been restarted. A durable server at another IP address may be
-// another one, which never had the locks. It may also be the same one, restarted: whoever declares that all masters are
-// durable declares that each name leads to one server for good.
-//
-// A server gets a new replication id when it is promoted, and keeps the former as its second id. A master
-// also gets a new id with its first replica, even one that only copies (redis-cli --rdb). Then it has no
-// second id, and has forgotten nothing. A promoted server loses its second id, too, but only after an hour
-// without replicas (repl-backlog-ttl).
-//
-// A node of a cluster that is given a slot raises its config epoch. So if that is the same, the slot was not
-// another's in between.
-func (g *guard) quarantine(_ int, before, now conn.Server) (d time.Duration, why string, doubt bool) {
-	known := before.Endpoint != ""
-	switch {
-	case now.Cluster && g.durable: // that it forgets nothing in a failover is declared, too
-		return 0, "", false
-	case before.Role != "" && before.Role != "master":
-		return g.longestTTL(), "it was a replica in between", known
-	case known:
-		if why = g.mayHaveForgotten(before, now); why != "" {
-			return g.longestTTL(), why, true
-		}
-		return 0, "", false
-	case g.restart == 0:
-		return 0, "", false
-	}
-	d, why = g.firstMet(now)
-	return d, why, false
 }
 
 func (g *guard) longestTTL() time.Duration {
 	return max(time.Duration(g.longest.Load()), g.restart)
 }
 
-// firstMet is the rule for a master's first connection, if the longest TTL of all clients is known
-// (Config.RestartGuard).
+// Connected is [mux.Keeper]'s.
+func (g *guard) Connected(i int, before, now conn.Server, at time.Duration) {
+	p := &g.places[i]
+	g.at, g.news = at, true
+	lost := forgot(before, now)
+	was := *p
+	*p = place{up: true, server: now}
+	if now.Group != "" || before.Endpoint == "" || before.Endpoint == now.Endpoint { // it is no other's place
+		p.member, p.had, p.number, p.birth = was.member, was.had, was.number, was.birth
+	}
+	switch {
+	case before.Endpoint == "" && lost == "":
+		p.known, p.own = at, forgotNothing
+		if g.restart > 0 {
+			p.own, p.why = g.byUptime(now, at)
+		}
+		p.from = p.own
+	case lost != "":
+		p.known, p.own, p.from, p.why, p.lost = at, at, at, lost, lost
+		p.had = "" // what has become of the witness is no flush
+		p.distrust = !differ(before.RunID, now.RunID)
+	default:
+		p.known, p.own, p.from, p.why, p.lost, p.flushed = was.known, was.own, was.from, was.why, was.lost, was.flushed
+	}
+	switch {
+	case now.Witnessed && (now.RunID == "" || now.Cluster && now.Epoch == ""): // it would name nobody
+		p.reading = witnessRefused
+	case now.Witnessed && !now.WitnessChanged:
+		g.read(p, now.Witness, false)
+	case !now.Witnessed:
+		p.reading = witnessRefused
+	}
+	g.step()
+}
+
+// disconnected notes that a connection has ended.
+func (g *guard) disconnected(i int) {
+	g.places[i].up, g.news = false, true
+	g.step()
+}
+
+// push heeds a push: the witness may have changed, or have been lost with all that the master had.
+func (g *guard) push(i int, keys resp.Value, at time.Duration) {
+	p := &g.places[i]
+	ours := keys.IsNull()
+	for it := keys.Elems(); !ours; {
+		key, ok := it.Next()
+		if !ok {
+			return
+		}
+		ours = string(key.Bytes()) == g.key
+	}
+	switch {
+	case p.up && p.reading == witnessRead:
+		p.reading, g.at, g.news = witnessUnread, at, true
+		g.step()
+	case p.up && p.reading == witnessRefused && keys.IsNull() && p.member: // it was not refused before
+		g.at, g.news = at, true
+		g.wasFlushed(p)
+		p.reading = witnessUnread
+		g.step()
+	case p.up && p.reading == witnessAsked && p.wrote != "" && keys.IsNull() && (g.inUse || p.member): // what is being written may find nothing there once more
+		g.at = at
+		p.distrust = true
+		g.wasFlushed(p)
+	}
+}
+
+// Answered is [mux.Keeper]'s.
+func (g *guard) Answered(i int, v resp.Value, at time.Duration) {
+	g.answered(i, string(v.Bytes()), v.IsError(), at)
+}
+
+func (g *guard) answered(i int, text string, failed bool, at time.Duration) {
+	p := &g.places[i]
+	g.at, g.news = at, true
+	wrote := p.wrote
+	p.wrote = ""
+	switch {
+	case failed:
+		p.reading, p.missing = witnessRefused, g.refusal(text)
+	case wrote != "" && text == p.text: // nobody was faster, and yet it does not stand there
+		if p.refused == 0 {
+			p.missing = g.refusal("it may be read, and not written")
+		}
+		p.reading, p.refused = witnessRead, at
+		g.lookAgain()
+	default:
+		p.refused = 0
+		g.read(p, text, wrote != "" && text == wrote)
+	}
+	g.step()
+}
+
+// read takes what a witness says; ours says that we have written it.
+func (g *guard) read(p *place, text string, ours bool) {
+	p.reading, p.text = witnessRead, text
+	p.w, p.ok = parseWitness(text)
+	if p.had != "" && p.had == p.server.RunID && !ours && !(p.ok && p.w.birth == p.birth) {
+		g.wasFlushed(p)
+	}
+	c := g.clocks(p)
+	p.since, p.born = g.at-c.age(p.w.since), g.at-c.age(p.w.born)
+	if ours && !p.w.first {
+		p.distrust = false
+	}
+}
+
+// wasFlushed notes that a master's witness is gone, and the locks may be. The others may be gone by now, too, though
+// nobody has read so: they are asked.
+func (g *guard) wasFlushed(p *place) {
+	for i := range g.places {
+		if o := &g.places[i]; g.restart == 0 && o != p && o.reading == witnessRead && o.member && !g.justFlushed(o) {
+			o.reading = witnessUnread
+		}
+	}
+	if g.restart == 0 {
+		g.lookAgain()
+	}
+	p.member, p.had, p.flushed, p.known, p.own, p.lost = true, "", g.at, g.at, g.at, "it was flushed, or its witness was deleted"
+}
+
+// lookAgain has News be asked a little later.
+func (g *guard) lookAgain() {
+	if g.again = g.at + flushedWithin + time.Millisecond; g.later != nil {
+		g.later(flushedWithin + 2*time.Millisecond)
+	}
+}
+
+func (g *guard) clocks(p *place) clocks {
+	return clocks{wall: g.wall(), ahead: p.server.Ahead, within: p.server.Within, known: p.server.Within != 0}
+}
+
+// News is [mux.Keeper]'s.
+func (g *guard) News() bool {
+	longest := time.Duration(g.longest.Load())
+	if over := g.again != 0 && clock.Now() >= g.again; over || longest != g.heeded {
+		if over {
+			g.again = 0
+		}
+		g.heeded, g.news, g.at = longest, true, clock.Now()
+		g.step()
+	}
+	news := g.news
+	g.news = false
+	return news
+}
+
+// active reports whether this client takes locks. One that does not writes nothing.
+func (g *guard) active() bool { return g.heeded > 0 }
+
+// step decides what is to stand in the witnesses, and since when the masters have forgotten nothing.
+func (g *guard) step() {
+	g.noteFlush()
+	for i := range g.places {
+		p := &g.places[i]
+		if p.refused != 0 && p.decided { // what was decided is not to be seen there
+			continue
+		}
+		p.decided, p.settled = false, false
+		if p.up && p.reading == witnessRead {
+			g.decide(p)
+			p.settled = p.decided && p.ok && p.w == p.wanted
+		}
+	}
+	all, used := g.standing()
+	if used >= g.quorum() {
+		g.inUse = true
+	}
+	for i := range g.places {
+		p := &g.places[i]
+		if p.decided && !p.wanted.used && all >= g.quorum() { // locks may be taken from now on
+			p.wanted.used, p.settled = true, false
+		}
+		switch {
+		case !p.up || !g.active():
+		case p.reading == witnessUnread:
+			p.ask, p.replies = appendRead(nil, g.key, p.server.Tracking)
+			p.reading = witnessAsked
+		case p.settled:
+			p.member, p.had, p.number, p.birth, p.afresh = true, p.server.RunID, p.w.number, p.w.birth, false
+		case p.decided && (p.refused == 0 || g.at-p.refused > flushedWithin):
+			p.wrote = p.wanted.String()
+			p.ask, p.replies = appendWrite(nil, g.key, p.text, p.wrote, p.server.Tracking)
+			p.reading = witnessAsked
+		}
+	}
+}
+
+func (g *guard) quorum() int { return len(g.places)/2 + 1 }
+
+// standing counts the masters that have a witness of their process, and those that say that the list is used. One that
+// does not let us see or write it is taken for one of both.
+func (g *guard) standing() (all, used int) {
+	for i := range g.places {
+		switch p := &g.places[i]; {
+		case !p.up:
+		case p.reading == witnessRefused, p.decided && p.refused != 0 && !p.settled:
+			all, used = all+1, used+1
+		case p.settled:
+			all++
+			if p.w.used {
+				used++
+			}
+		}
+	}
+	return all, used
+}
+
+// unused returns how many masters were reached, and whether none says that the list is used.
+func (g *guard) unused() (reached int, none bool) {
+	none = !g.inUse
+	for i := range g.places {
+		p := &g.places[i]
+		if !p.up {
+			continue
+		}
+		if p.reading != witnessUnread && p.reading != witnessAsked {
+			reached++
+		}
+		if !p.afresh && p.ok && p.w.used {
+			none = false
+		}
+	}
+	return reached, none
+}
+
+// noteFlush finds out whether all masters were flushed at once.
+func (g *guard) noteFlush() {
+	n, anew := 0, false
+	for i := range g.places {
+		p := &g.places[i]
+		switch {
+		case !p.member:
+		case !g.justFlushed(p):
+			return
+		default:
+			n++
+			anew = anew || p.lost != ""
+		}
+	}
+	if g.restart > 0 || !anew || n < len(g.places)-g.quorum()+1 {
+		return
+	}
+	g.inUse = false
+	for i := range g.places {
+		if p := &g.places[i]; p.member {
+			p.had, p.afresh, p.distrust, p.lost, p.own = "", true, false, "", forgotNothing
+		}
+	}
+}
+
+func (g *guard) justFlushed(p *place) bool { return p.flushed != 0 && g.at-p.flushed <= flushedWithin }
+
+// unsure reports whether it may turn out in a moment that all masters were flushed, and not this one alone.
+func (g *guard) unsure(p *place) bool { return g.restart == 0 && p.lost != "" && g.justFlushed(p) }
+
+// flushing reports whether another master is asked what has become of its witness.
+func (g *guard) flushing() bool {
+	return slices.ContainsFunc(g.places, func(p place) bool {
+		return p.up && p.member && !g.justFlushed(&p) && (p.reading == witnessUnread || p.reading == witnessAsked)
+	})
+}
+
+// decide decides what is to stand on a master whose witness was read, if that is known.
+func (g *guard) decide(p *place) {
+	if g.unsure(p) && g.flushing() {
+		return
+	}
+	reached, none := g.unused()
+	names := p.ok && !p.distrust && p.w.names(p.server)
+	c := g.clocks(p)
+	w, since, born := p.w, p.known, p.born
+	bear := func() { w.number, w.birth, born = max(w.number, p.number)+1, g.name(), p.known }
+	switch {
+	case p.afresh && !(names && w.first):
+		w = witness{number: w.number, first: true}
+		bear()
+	case names:
+		since = p.since
+	case p.ok:
+		w.first = false
+		if p.server.Unexpected || p.distrust {
+			bear()
+		}
+	case !none:
+		w = witness{used: true}
+		bear()
+	case reached > len(g.places)-g.quorum():
+		w = witness{first: true}
+		bear()
+		since, _ = g.byUptime(p.server, p.known)
+		if born = since; p.server.Cluster { // whose copies lack nothing, if it is to count
+			born = p.known - max(0, p.server.Uptime-uptimeError)
+		}
+	default:
+		return
+	}
+	if p.birth != "" && (w.number < p.number || w.number == p.number && w.birth != p.birth) { // it has gone back to what it was
+		bear()
+	}
+	// By a clock that is wrong, others would wait until theirs is as far.
+	if anew := names && w.since.off() && c.agree(); !names || anew {
+		w.setProcess(p.server)
+		w.since = c.stamp(g.at - since)
+		if anew {
+			w.born = c.stamp(g.at - born)
+		}
+	}
+	if w.birth != p.w.birth {
+		w.born = c.stamp(g.at - born)
+	}
+	w.used = w.used || !none
+	p.wanted, p.decided = w, true
+
+	p.from, p.why = min(since, p.known), p.lost
+	switch {
+	case w.first && p.lost != "": // others may believe it
+		p.from = p.known
+	case w.first && g.restart == 0:
+		p.from = forgotNothing
+	case g.remembers(p):
+		p.from = min(p.from, born)
+	}
+	if p.why == "" {
+		p.why = "nobody has known its process for long: it was started, flushed, or put in the place of another"
+	}
+}
+
+// Standing is [mux.Keeper]'s.
+func (g *guard) Standing(i int) (st mux.Standing) {
+	p := &g.places[i]
+	st.Ask, st.Replies, st.Missing = p.ask, p.replies, p.missing
+	p.ask, p.missing = nil, ""
+	if !p.up {
+		return st
+	}
+	from, why := p.from, p.why
+	if p.reading == witnessRefused {
+		from = p.own
+	} else {
+		st.Withheld = g.active() && !((p.settled || p.decided && p.refused != 0) && g.inUse)
+	}
+	if p.reading != witnessRefused && g.unsure(p) { // it may be the first of a new list in a moment, and is asked
+		st.Withheld = g.active()
+		return st
+	}
+	if longest := g.longestTTL(); from != forgotNothing && longest > 0 {
+		st.Until, st.Why = clock.After(from, longest), why
+	}
+	return st
+}
+
+// remembers reports whether a master keeps its memory in a restart: as the operator says, and nothing that it says
+// itself denies. What a copy was told when it was one is not known; a promoted one has its master's birth. Of a cluster
+// it was declared that its copies lack nothing.
+func (g *guard) remembers(p *place) bool {
+	s := &p.server
+	switch {
+	case !g.durable || g.restart == 0 || s.RunID == "":
+		return false
+	case s.Cluster:
+		return true
+	}
+	return !s.NoAOF && s.ReplID2 == "" && s.Group == ""
+}
+
+// byUptime is the rule for a master's first connection where no witness tells.
 //
-// Of a cluster's node, only its witness tells for how long it has had the slot. That it was no replica since its start,
-// as far as it remembers, tells too little: the slot of a shard that is dead can be given to it without the keys
+// Of a cluster's node nothing tells for how long it has had the slot. That it was no replica since its start, as far as
+// it remembers, tells too little: the slot of a shard that is dead can be given to it without the keys
 // (redis-cli --cluster fix).
-func (g *guard) firstMet(now conn.Server) (d time.Duration, why string) {
+func (g *guard) byUptime(now conn.Server, at time.Duration) (from time.Duration, why string) {
 	age := max(0, now.Uptime-uptimeError)
 	watched := now.Group != "" // by sentinels, or clients
 	if watched {
@@ -104,52 +527,37 @@ func (g *guard) firstMet(now conn.Server) (d time.Duration, why string) {
 	}
 	switch {
 	case !watched && now.ReplID2 != "": // it does not say when it was promoted
-		return g.restart, "it was a replica of another before (master_replid2)"
-	case now.Group == "" && (g.durable || now.Durable):
-		return 0, ""
+		return at, "it was a replica of another before (master_replid2)"
 	case now.RunID == "":
-		return g.restart, "it does not say when it was started"
-	case age >= g.restart:
-		return 0, ""
+		return at, "it does not say when it was started"
 	case watched:
-		return g.restart - age, fmt.Sprintf("it is the master, or was started, since %v, as far as is known", age.Round(time.Second))
+		return at - age, fmt.Sprintf("it is the master, or was started, since %v, as far as is known", age.Round(time.Second))
 	}
-	return g.restart - age, fmt.Sprintf("it was started %v ago", now.Uptime)
+	return at - age, fmt.Sprintf("it was started %v ago", now.Uptime)
 }
 
-// mayHaveForgotten is the rule for a master that is connected again. It returns why the master may have forgotten
-// locks; empty if it has forgotten none.
-func (g *guard) mayHaveForgotten(before, now conn.Server) (why string) {
-	same := now.RunID != "" && before.RunID == now.RunID // the same process
-	durable := (g.durable || before.Durable) && (g.durable || now.Durable)
+// forgot is the rule for a master that is connected again, by this client's own word. It returns why the master may have
+// forgotten locks; empty if it has forgotten none, or was not known.
+func forgot(before, now conn.Server) (why string) {
 	switch {
+	case before.Role != "" && before.Role != "master":
+		return "it was a replica in between"
+	case before.Endpoint == "":
+		return ""
 	case before.Endpoint != now.Endpoint: // it may be the same server, but lacks what the others granted meanwhile
 		return fmt.Sprintf("it has taken the place of %s", before.Endpoint)
-	case now.Group != "" && differ(before.ReplID, now.ReplID):
-		return "it has become the master again, or was restarted"
 	case now.Cluster && (now.Epoch == "" || now.Epoch != before.Epoch):
 		return "the slot may have been another's in between (CLUSTER INFO)"
-	case same && differ(before.ReplID, now.ReplID) && now.ReplID2 != "":
-		return "it was a replica in between"
-	case same:
-		return ""
-	case durable && now.Group == "":
-		if was, is := hostOf(before.Remote), hostOf(now.Remote); !g.durable && differ(was, is) {
-			return fmt.Sprintf("its name leads to %s now, and led to %s", is, was)
-		}
-		return ""
-	case differ(before.RunID, now.RunID):
+	case now.RunID == "" || before.RunID == "":
+		return "it does not say whether it was restarted (INFO)"
+	case now.RunID != before.RunID:
 		return "it was restarted"
+	case differ(before.ReplID, now.ReplID) && now.Group != "":
+		return "it has become the master again"
+	case differ(before.ReplID, now.ReplID) && now.ReplID2 != "":
+		return "it was a replica in between"
 	}
-	return "it does not say whether it was restarted (INFO)"
-}
-
-// hostOf returns the IP address in the address that a connection leads to; that of a Unix socket is its path.
-func hostOf(remote string) string {
-	if host, _, err := net.SplitHostPort(remote); err == nil {
-		return host
-	}
-	return remote
+	return ""
 }
 
 // differ reports whether two identities are known and differ.

@@ -1,179 +1,578 @@
 package redlock
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
-	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
 
-// A server that may have forgotten locks may have forgotten one that was taken just now,
-// however long ago it was started: a replica that was promoted, or that has taken over
-// behind the same address, is older than what it lacks.
-func TestQuarantineIsAWholeTTLHoweverOldTheServerIs(t *testing.T) {
-	const uses, old = time.Minute, 24 * time.Hour
-	before := conn.Server{Endpoint: "a:1", RunID: "1", ReplID: "r", Group: "g", Uptime: old, MasterFor: old}
-	for name, change := range map[string]func(now *conn.Server){
-		"another server at the same address":    func(now *conn.Server) { now.RunID = "2" },
-		"another server at another address":     func(now *conn.Server) { now.RunID, now.Endpoint = "2", "b:1" },
-		"it is the master again":                func(now *conn.Server) { now.ReplID = "s" },
-		"it does not say who it is":             func(now *conn.Server) { now.RunID, now.ReplID = "", "" },
-		"it has a fixed place and was promoted": func(now *conn.Server) { now.Group, now.ReplID, now.ReplID2 = "", "s", "r" },
-		"it does not, and never forgets":        func(now *conn.Server) { now.RunID, now.ReplID, now.Durable = "", "", true },
-	} {
-		t.Run(name, func(t *testing.T) {
-			g := &guard{restart: time.Second, durable: true}
-			g.use(uses)
-			now := before
-			change(&now)
-			d, _, doubt := g.quarantine(0, before, now)
-			require.Equal(t, uses, d)
-			require.True(t, doubt)
-		})
+// A fleet is masters as the guards of some processes see them. What is asked is answered at once, in order.
+type fleet struct {
+	now     time.Duration
+	servers []conn.Server // Witness is what stands there
+	guards  []*guard
+	linked  []map[int]conn.Server // what each guard was told of each master
+	tracks  []map[int]bool
+	births  int
+	refuse  bool // nobody may write
+}
+
+func newFleet(n int) *fleet {
+	f := &fleet{now: 1000 * time.Hour}
+	for i := range n {
+		f.servers = append(f.servers, conn.Server{Endpoint: fmt.Sprint("m", i), RunID: fmt.Sprint("run", i), ReplID: fmt.Sprint("repl", i), Role: "master",
+			Witnessed: true, Tracking: true, Uptime: 30 * 24 * time.Hour, Within: time.Microsecond})
+	}
+	return f
+}
+
+// starts starts a process that is connected to some of the masters, and takes locks with that TTL.
+func (f *fleet) starts(restart time.Duration, durable bool, ttl time.Duration, to ...int) (process int) {
+	g := &guard{}
+	g.init(len(f.servers), restart, durable, conn.Options{Witness: "{}:since"})
+	g.wall = func() time.Duration { return 20000*24*time.Hour + f.now }
+	g.name = func() string { f.births++; return fmt.Sprint("birth", f.births) }
+	f.guards, f.linked, f.tracks = append(f.guards, g), append(f.linked, map[int]conn.Server{}), append(f.tracks, map[int]bool{})
+	process = len(f.guards) - 1
+	f.connect(process, to...)
+	f.uses(process, ttl)
+	return process
+}
+
+func (f *fleet) uses(process int, ttl time.Duration) {
+	g := f.guards[process]
+	g.use(ttl)
+	g.heeded, g.at, g.news = time.Duration(g.longest.Load()), f.now, true
+	g.step()
+	f.settle()
+}
+
+func (f *fleet) connect(process int, to ...int) {
+	for _, i := range to {
+		before := f.linked[process][i]
+		f.linked[process][i] = f.servers[i]
+		f.tracks[process][i] = true
+		f.guards[process].Connected(i, before, f.servers[i], f.now)
+	}
+	f.settle()
+}
+
+// write has a witness be another, and tells who has read it.
+func (f *fleet) write(i int, text string, push string) {
+	f.servers[i].Witness = text
+	for p, tracks := range f.tracks {
+		if tracks[i] || push == "_\r\n" && f.guards[p].places[i].up {
+			tracks[i] = false
+			f.guards[p].push(i, parse([]byte(push)), f.now)
+		}
 	}
 }
 
-func TestFirstConnectionToAMasterThatWasAReplica(t *testing.T) {
-	const guarded, uses, old = 20 * time.Second, time.Minute, 24 * time.Hour
-	now := conn.Server{Endpoint: "a:1", RunID: "1", ReplID: "r", Uptime: old, Durable: true}
-	bar := func(before, now conn.Server, cfg Config) time.Duration {
-		g := &guard{restart: cfg.RestartGuard, durable: cfg.Durable}
-		g.use(uses)
-		d, _, doubt := g.quarantine(0, before, now)
-		require.False(t, doubt, "it has given no vote yet")
-		return d
-	}
-	seen, promoted, group := conn.Server{Role: "replica"}, now, now
-	promoted.ReplID2 = "s"
-	group.ReplID2, group.Group, group.MasterFor = "s", "g", old
-	require.Equal(t, uses, bar(seen, now, Config{}), "it has said so before it was connected")
-	require.Equal(t, uses, bar(seen, now, Config{RestartGuard: guarded, Durable: true}))
-	require.Equal(t, guarded, bar(conn.Server{}, promoted, Config{RestartGuard: guarded, Durable: true}))
-	require.Zero(t, bar(conn.Server{}, promoted, Config{}), "no guard is wanted for what was before us")
-	require.Zero(t, bar(conn.Server{}, group, Config{RestartGuard: guarded}), "that of a group is known by its reign")
-	require.Zero(t, bar(conn.Server{}, now, Config{RestartGuard: guarded}))
-}
-
-func TestWhatHasForgottenNothingVotes(t *testing.T) {
-	before := conn.Server{Endpoint: "a:1", RunID: "1", ReplID: "r", Uptime: time.Hour}
-	for name, change := range map[string]func(before, now *conn.Server){
-		"it is the same":                       func(_, _ *conn.Server) {},
-		"it has got its first replica":         func(_, now *conn.Server) { now.ReplID = "s" },
-		"it persists every write":              func(before, now *conn.Server) { now.RunID, before.Durable, now.Durable = "2", true, true },
-		"it does not tell its replication id":  func(before, now *conn.Server) { before.ReplID, now.ReplID = "", "" },
-		"it was promoted before we knew of it": func(before, now *conn.Server) { before.ReplID2, now.ReplID2 = "o", "o" },
-	} {
-		t.Run(name, func(t *testing.T) {
-			before := before
-			now := before
-			change(&before, &now)
-			g := &guard{restart: time.Second}
-			g.use(time.Minute)
-			d, why, doubt := g.quarantine(0, before, now)
-			require.Zero(t, d, why)
-			require.False(t, doubt)
-		})
+func (f *fleet) settle() {
+	for again := true; again; {
+		again = false
+		for p, g := range f.guards {
+			g.news = false
+			for i := range f.servers {
+				st := g.Standing(i)
+				if st.Ask == nil || !g.places[i].up {
+					continue
+				}
+				again = true
+				if args := contactArgs(st.Ask); args[0] == "EVAL" && args[4] == f.servers[i].Witness && !f.refuse {
+					f.write(i, args[5], "*1\r\n$8\r\n{}:since\r\n")
+				}
+				f.tracks[p][i] = true
+				g.answered(i, f.servers[i].Witness, false, f.now)
+			}
+		}
 	}
 }
 
-// B has used only shorter TTLs, or none at all, when a master comes back that may have
-// forgotten a longer lock.
-func TestRestartedMasterIsBarredByTheFirstLongerTTL(t *testing.T) {
+func (f *fleet) flush(all ...int) {
+	for _, i := range all {
+		f.write(i, "", "_\r\n")
+	}
+	f.settle()
+}
+
+// pass lets some time pass, and has the guards look.
+func (f *fleet) pass(d time.Duration) {
+	f.now += d
+	for _, g := range f.guards {
+		g.at, g.news = f.now, true
+		g.step()
+	}
+	f.settle()
+}
+
+// restart has a master be another process, without its disk or with it, and connects who was connected, if any is to be.
+func (f *fleet) restart(i int, disk bool, processes ...int) {
+	s := &f.servers[i]
+	s.RunID, s.ReplID, s.Uptime = s.RunID+"'", s.ReplID+"'", 0
+	if !disk {
+		s.Witness = ""
+	}
+	for p := range f.guards {
+		if f.guards[p].places[i].up {
+			f.guards[p].disconnected(i)
+		}
+	}
+	for _, p := range processes {
+		f.connect(p, i)
+	}
+}
+
+// waits returns for how long each master has no vote yet for a process; -1 if its yes is withheld.
+func (f *fleet) waits(process int) (all []time.Duration) {
+	g := f.guards[process]
+	for i := range f.servers {
+		st := g.Standing(i)
+		switch {
+		case !g.places[i].up:
+			all = append(all, -2)
+		case st.Until > f.now:
+			all = append(all, (st.Until - f.now).Round(time.Millisecond))
+		case st.Withheld:
+			all = append(all, -1)
+		default:
+			all = append(all, 0)
+		}
+	}
+	return all
+}
+
+const (
+	fleetTTL   = 30 * time.Second
+	fleetGuard = time.Minute
+)
+
+func TestNobodyWaitsForMastersThatNobodyHasUsed(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
-	was := c.rounds.Masters()[0].Server.RunID
-	masters.Restart(0)
-	require.Eventually(t, func() bool {
-		s := c.rounds.Masters()[0]
-		return s.Phase == mux.Up && s.Server.RunID != was
-	}, hanging, 5*time.Millisecond, "no lock is long enough to have been forgotten")
-	command(t, masters, 2, "SET", "k", "foreign")
-	m := c.NewMutex("k", 30*time.Second)
-	require.Equal(t, mux.Up, c.rounds.Masters()[0].Phase, "a TTL that nobody has used costs nothing")
-	var why *mux.QuarantineError
-	require.ErrorAs(t, m.TryLock(t.Context()), &why)
-	require.Equal(t, mux.Quarantined, c.rounds.Masters()[0].Phase)
+	for _, guarded := range []time.Duration{0, fleetGuard} {
+		f := newFleet(3) // weeks old: an upgrade, or a new prefix
+		p := f.starts(guarded, false, fleetTTL, 0, 1, 2)
+		q := f.starts(guarded, false, fleetTTL, 0, 1, 2)
+		for _, process := range []int{p, q} {
+			require.Equal(t, []time.Duration{0, 0, 0}, f.waits(process))
+		}
+		for _, s := range f.servers {
+			w, ok := parseWitness(s.Witness)
+			require.True(t, ok)
+			require.True(t, w.first && w.used)
+			require.EqualValues(t, 1, w.number)
+		}
+	}
+	f := newFleet(3)
+	for i := range f.servers {
+		f.servers[i].Uptime = 0 // just started
+	}
+	require.Equal(t, []time.Duration{0, -2, 0}, f.waits(f.starts(0, false, fleetTTL, 0, 2)), "one of three is down")
+	require.Equal(t, []time.Duration{0, -2, 0}, f.waits(f.starts(0, false, fleetTTL, 0, 2)), "for the next one, too")
+	late := f.starts(0, false, fleetTTL, 0, 1, 2)
+	require.Equal(t, []time.Duration{0, fleetTTL, 0}, f.waits(late), "and then it comes, and may have been at work before")
+	require.Equal(t, []time.Duration{fleetGuard, fleetGuard + 0, fleetGuard}, f.waits(f.starts(fleetGuard, false, fleetTTL, 0, 1, 2)), "a guard goes by the age")
+	require.Equal(t, []time.Duration{-1, -2, -2}, newFleet(3).only(), "one alone tells nothing")
 }
 
-func TestGuardListensToNobodyWhoMayHaveForgotten(t *testing.T) {
-	const guarded, uses = time.Hour, time.Minute
-	one := conn.Server{Endpoint: "a:1", RunID: "1", Uptime: 24 * time.Hour}
-	silent := conn.Server{Endpoint: "a:1"}
-	with := func(s conn.Server, change func(*conn.Server)) conn.Server { change(&s); return s }
-	restarted := with(one, func(s *conn.Server) { s.RunID, s.Uptime = "2", 0 })
-	durable := func(s *conn.Server) { s.Durable = true }
-	of := func(s *conn.Server) { s.Group, s.ReplID, s.MasterFor = "g", "r", 24*time.Hour }
-	node := with(one, func(s *conn.Server) { s.Group, s.Cluster, s.ReplID, s.Epoch = "cluster", true, "r", "7" })
+// only is what a process waits that reaches one of three.
+func (f *fleet) only() []time.Duration { return f.waits(f.starts(0, false, fleetTTL, 0)) }
+
+// Who takes no locks, as one that only looks, writes nothing.
+func TestWhoTakesNoLocksLeavesNoWitness(t *testing.T) {
+	t.Parallel()
+	f := newFleet(3)
+	f.starts(0, false, 0, 0, 1, 2)
+	for _, s := range f.servers {
+		require.Empty(t, s.Witness)
+	}
+}
+
+// A restart, a new disk, a spare and a flush are one case: without a guard the TTL that is asked for has to pass since
+// the witness was left, and with one the guard. It is the same for who was there and for who comes.
+func TestWhatMayHaveForgottenWaits(t *testing.T) {
+	t.Parallel()
+	for _, guarded := range []time.Duration{0, fleetGuard} {
+		wait := max(guarded, fleetTTL)
+		for name, forgets := range map[string]func(f *fleet, p int){
+			"restarted empty":            func(f *fleet, p int) { f.restart(2, false, p) },
+			"restarted with its disk":    func(f *fleet, p int) { f.restart(2, true, p) },
+			"restarted, nobody is there": func(f *fleet, p int) { f.restart(2, false) },
+			"flushed":                    func(f *fleet, p int) { f.flush(2) },
+			"its witness was deleted":    func(f *fleet, p int) { f.write(2, "", "*1\r\n$8\r\n{}:since\r\n"); f.settle() },
+			"a spare, long up": func(f *fleet, p int) {
+				f.guards[p].disconnected(2)
+				f.servers[2] = newFleet(4).servers[2]
+				f.servers[2].RunID, f.servers[2].Endpoint = "spare", "m9"
+				f.linked[p][2] = conn.Server{Endpoint: "m2"} // as mux.Replace says
+				f.connect(p, 2)
+			},
+			"a stranger's text": func(f *fleet, p int) { f.write(2, "x", "*1\r\n$8\r\n{}:since\r\n"); f.settle() },
+		} {
+			f := newFleet(3)
+			p := f.starts(guarded, false, fleetTTL, 0, 1, 2)
+			f.now += time.Hour
+			forgets(f, p)
+			if f.guards[p].places[2].flushed != 0 && guarded == 0 {
+				require.EqualValues(t, -1, f.waits(p)[2], "the others may have been flushed as well")
+			}
+			f.pass(2 * time.Second)
+			wait := wait - 2*time.Second
+			if name == "restarted, nobody is there" {
+				wait += 2 * time.Second
+			}
+			q := f.starts(guarded, false, fleetTTL, 0, 1, 2)
+			if name != "restarted, nobody is there" {
+				require.Equal(t, []time.Duration{0, 0, wait}, f.waits(p), "%s, %v", name, guarded)
+			}
+			require.Equal(t, []time.Duration{0, 0, wait}, f.waits(q), "%s, %v", name, guarded)
+			f.now += wait / 2
+			require.Equal(t, wait/2, f.waits(f.starts(guarded, false, fleetTTL, 0, 1, 2))[2].Round(time.Second), "%s: it goes on", name)
+			require.Equal(t, wait/2, f.waits(q)[2])
+			f.guards[q].disconnected(2)
+			f.connect(q, 2)
+			require.Equal(t, wait/2, f.waits(q)[2].Round(time.Second), "it does not begin anew with a connection")
+			f.now += wait/2 + time.Second
+			require.Equal(t, []time.Duration{0, 0, 0}, f.waits(q))
+		}
+	}
+}
+
+// Restarts of all, one after the other, leave nobody who is believed, as long as one client is there.
+func TestARollingRestartLeavesNobodyWhoIsBelieved(t *testing.T) {
+	t.Parallel()
+	f := newFleet(3)
+	p := f.starts(0, false, fleetTTL, 0, 1, 2)
+	for i := range 3 {
+		f.now += 5 * time.Second
+		f.restart(i, false, p)
+	}
+	require.Equal(t, []time.Duration{20 * time.Second, 25 * time.Second, 30 * time.Second}, f.waits(f.starts(0, false, fleetTTL, 0, 1, 2)))
+	require.Equal(t, []time.Duration{20 * time.Second, 25 * time.Second, 30 * time.Second}, f.waits(p))
+}
+
+// A test suite flushes all masters in its setup, again and again. That is a new list, if it is done at once.
+func TestAFlushOfAllIsANewList(t *testing.T) {
+	t.Parallel()
+	f := newFleet(3)
+	p := f.starts(0, false, fleetTTL, 0, 1, 2)
+	q := f.starts(0, false, fleetTTL, 0, 1, 2)
+	for range 3 {
+		f.now += 100 * time.Millisecond
+		f.flush(0, 1, 2)
+		require.Equal(t, []time.Duration{0, 0, 0}, f.waits(p))
+		require.Equal(t, []time.Duration{0, 0, 0}, f.waits(q))
+		for i := range 3 { // one after the other, and both look in between
+			f.now += 50 * time.Millisecond
+			f.flush(i)
+		}
+		require.Equal(t, []time.Duration{0, 0, 0}, f.waits(p))
+		require.Equal(t, []time.Duration{0, 0, 0}, f.waits(q))
+		require.Equal(t, []time.Duration{0, 0, 0}, f.waits(f.starts(0, false, fleetTTL, 0, 1, 2)))
+	}
+	f.now += time.Minute
+	f.flush(0)
+	f.flush(1)
+	f.now += 2 * flushedWithin
+	f.flush(2)
+	f.pass(2 * flushedWithin)
+	require.NotContains(t, f.waits(p), time.Duration(0), "a flush later is another one")
+	require.NotContains(t, f.waits(p), time.Duration(-1))
+
+	f = newFleet(3)
+	p = f.starts(0, false, fleetTTL, 0, 1, 2)
+	f.guards[p].disconnected(2) // it is down, and has all that it had
+	f.flush(0, 1)
+	f.pass(2 * flushedWithin)
+	require.Equal(t, []time.Duration{fleetTTL - 2*time.Second, fleetTTL - 2*time.Second, -2}, f.waits(p))
+
+	f = newFleet(1)
+	p = f.starts(0, false, fleetTTL, 0)
+	f.guards[p].disconnected(0)
+	f.servers[0].Witness = ""
+	f.linked[p][0] = with(f.servers[0], func(s *conn.Server) { s.Endpoint = "m9" })
+	f.connect(p, 0)
+	require.Equal(t, []time.Duration{fleetTTL}, f.waits(p), "another was in its place meanwhile: that is no flush")
+
+	f = newFleet(3)
+	p = f.starts(fleetGuard, false, fleetTTL, 0, 1, 2)
+	f.flush(0, 1, 2)
+	require.Equal(t, []time.Duration{fleetGuard, fleetGuard, fleetGuard}, f.waits(p), "with a guard it is always a quarantine")
+}
+
+// A copy (redis-cli --rdb) changes the replication id, twice, and nothing else.
+func TestACopySilencesNobody(t *testing.T) {
+	t.Parallel()
+	f := newFleet(3)
+	f.starts(0, false, fleetTTL, 0, 1, 2)
+	for i := range f.servers {
+		f.servers[i].ReplID = "copied"
+	}
+	require.Equal(t, []time.Duration{0, 0, 0}, f.waits(f.starts(0, false, fleetTTL, 0, 1, 2)))
+}
+
+// A client whose clock is wrong leaves a witness that others can do with.
+func TestAClientWithAWrongClockSilencesNobody(t *testing.T) {
+	t.Parallel()
+	for _, off := range []time.Duration{-time.Hour, time.Hour, 24 * time.Hour} {
+		f := newFleet(3)
+		f.starts(fleetGuard, false, fleetTTL, 0, 1, 2)
+		f.now += time.Hour
+		wrong := f.starts(fleetGuard, false, 0)
+		wall := f.guards[wrong].wall
+		f.guards[wrong].wall = func() time.Duration { return wall() + off }
+		f.restart(2, false)
+		was := append([]conn.Server(nil), f.servers...)
+		for i := range f.servers { // as it sees them
+			f.servers[i].Ahead = -off
+		}
+		f.uses(wrong, fleetTTL)
+		f.connect(wrong, 0, 1, 2)
+		for i := range f.servers {
+			was[i].Witness = f.servers[i].Witness
+		}
+		f.servers = was
+		require.Equal(t, fleetGuard, f.waits(wrong)[2])
+		f.now += 10 * time.Second
+		right := f.starts(fleetGuard, false, fleetTTL, 0, 1, 2)
+		require.LessOrEqual(t, f.waits(right)[2], fleetGuard)
+		require.GreaterOrEqual(t, f.waits(right)[2], fleetGuard-10*time.Second)
+		f.now += fleetGuard
+		require.Equal(t, []time.Duration{0, 0, 0}, f.waits(f.starts(fleetGuard, false, fleetTTL, 0, 1, 2)), "%v", off)
+	}
+}
+
+// Declared durability is for a master that has kept its disk, and does not deny it.
+func TestWhoIsExemptIsBornForLongEnough(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
-		cfg         Config
-		before, now conn.Server
-		d           time.Duration
-		doubt       bool
+		change  func(f *fleet)
+		disk    bool
+		durable bool
+		want    time.Duration
 	}{
-		"first":                        {Config{}, conn.Server{}, restarted, 0, false},
-		"first, guarded":               {Config{RestartGuard: guarded}, conn.Server{}, restarted, guarded, false},
-		"first, guarded, old":          {Config{RestartGuard: guarded}, conn.Server{}, one, 0, false},
-		"first, guarded, half":         {Config{RestartGuard: guarded}, conn.Server{}, with(one, func(s *conn.Server) { s.Uptime = guarded / 2 }), guarded/2 + time.Second, false},
-		"first, guarded, durable":      {Config{RestartGuard: guarded}, conn.Server{}, with(restarted, durable), 0, false},
-		"first, guarded, says nothing": {Config{RestartGuard: guarded}, conn.Server{}, conn.Server{Endpoint: "a:1"}, guarded, false},
-		"first, guarded, promoted": {Config{RestartGuard: guarded}, conn.Server{},
-			with(with(one, of), func(s *conn.Server) { s.MasterFor = guarded / 4 }), guarded - guarded/4, false},
-		"again":                       {Config{}, one, one, 0, false},
-		"restarted":                   {Config{}, one, restarted, uses, true},
-		"restarted, guarded":          {Config{RestartGuard: guarded}, one, restarted, guarded, true},
-		"restarted, durable":          {Config{}, with(one, durable), with(restarted, durable), 0, false},
-		"restarted, durable only now": {Config{}, one, with(restarted, durable), uses, true},
-		"restarted, durable, elsewhere": {Config{}, with(with(one, durable), func(s *conn.Server) { s.Remote = "10.0.0.1:1" }),
-			with(with(restarted, durable), func(s *conn.Server) { s.Remote = "10.0.0.2:1" }), uses, true},
-		"restarted, declared durable, elsewhere": {Config{Durable: true}, with(one, func(s *conn.Server) { s.Remote = "10.0.0.1:1" }),
-			with(restarted, func(s *conn.Server) { s.Remote = "10.0.0.2:1" }), 0, false},
-		"the same, by another of its addresses": {Config{}, with(one, func(s *conn.Server) { s.Remote = "10.0.0.1:1" }),
-			with(one, func(s *conn.Server) { s.Remote = "10.0.0.2:1" }), 0, false},
-		"restarted, declared durable":                  {Config{Durable: true}, one, restarted, 0, false},
-		"again, says nothing":                          {Config{}, silent, silent, uses, true},
-		"again, says nothing any more":                 {Config{}, one, silent, uses, true},
-		"again, says it now":                           {Config{}, silent, one, uses, true},
-		"again, guarded, says nothing":                 {Config{RestartGuard: guarded}, silent, silent, guarded, true},
-		"again, says nothing, but is declared durable": {Config{Durable: true}, silent, silent, 0, false},
-		"again, says nothing, but that it is durable":  {Config{}, with(silent, durable), with(silent, durable), 0, false},
-		"was a replica, as it has said": {Config{Durable: true}, with(one, func(s *conn.Server) { s.Role = "replica" }),
-			with(one, func(s *conn.Server) { s.Role = "master" }), uses, true},
-		"was a replica, as its id shows": {Config{Durable: true}, with(one, func(s *conn.Server) { s.ReplID = "r" }),
-			with(one, func(s *conn.Server) { s.ReplID, s.ReplID2 = "s", "r" }), uses, true},
-		"again, its id is known only now": {Config{}, one, with(one, func(s *conn.Server) { s.ReplID = "s" }), 0, false},
-		"restarted, durable, with another id": {Config{}, with(with(one, durable), func(s *conn.Server) { s.ReplID = "r" }),
-			with(with(restarted, durable), func(s *conn.Server) { s.ReplID = "s" }), 0, false},
-		"replaced, however durable": {Config{Durable: true}, with(with(one, of), durable),
-			with(with(one, of), func(s *conn.Server) { s.Endpoint, s.Durable = "b:1", true }), uses, true},
-		"replaced, and back":          {Config{Durable: true}, with(one, of), with(one, func(s *conn.Server) { of(s); s.ReplID = "s" }), uses, true},
-		"first of a cluster":          {Config{}, conn.Server{}, node, 0, false},
-		"first of a cluster, guarded": {Config{RestartGuard: guarded}, conn.Server{}, node, guarded, false},
-		"first of a cluster, guarded, promoted": {Config{RestartGuard: guarded}, conn.Server{},
-			with(node, func(s *conn.Server) { s.ReplID2, s.Durable = "q", true }), guarded, false},
-		"first of a cluster, guarded, with a young witness": {Config{RestartGuard: guarded}, conn.Server{},
-			with(node, func(s *conn.Server) { s.MasterFor = guarded / 4 }), guarded - guarded/4, false},
-		"first of a cluster, guarded, promoted, with an old witness": {Config{RestartGuard: guarded}, conn.Server{},
-			with(node, func(s *conn.Server) { s.ReplID2, s.MasterFor = "q", guarded }), 0, false},
-		"again of a cluster":           {Config{}, node, node, 0, false},
-		"of a cluster, replaced":       {Config{}, node, with(node, func(s *conn.Server) { s.Endpoint = "b:1" }), uses, true},
-		"of a cluster, with new slots": {Config{}, node, with(node, func(s *conn.Server) { s.Epoch = "8" }), uses, true},
-		"of a cluster, no epoch":       {Config{}, with(node, func(s *conn.Server) { s.Epoch = "" }), with(node, func(s *conn.Server) { s.Epoch = "" }), uses, true},
-		"of a cluster, durable": {Config{}, with(node, durable),
-			with(with(node, durable), func(s *conn.Server) { s.Endpoint = "b:1" }), uses, true},
-		"of a cluster that forgets nothing": {Config{Durable: true, RestartGuard: guarded}, node, with(restarted, func(s *conn.Server) { s.Cluster = true }), 0, false},
+		"with its disk":                  {func(*fleet) {}, true, true, 0},
+		"not declared":                   {func(*fleet) {}, true, false, fleetGuard},
+		"a new disk":                     {func(*fleet) {}, false, true, fleetGuard},
+		"no append-only file":            {func(f *fleet) { f.servers[2].NoAOF = true }, true, true, fleetGuard},
+		"it was a replica before":        {func(f *fleet) { f.servers[2].ReplID2 = "x" }, true, true, fleetGuard},
+		"of a group":                     {func(f *fleet) { f.servers[2].Group = "g" }, true, true, fleetGuard},
+		"it has refused what it had":     {func(f *fleet) { f.servers[2].Unexpected = true }, true, true, fleetGuard},
+		"a cluster declares its copies":  {func(f *fleet) { f.servers[2].Cluster, f.servers[2].Group, f.servers[2].Epoch = true, "cluster", "8" }, true, true, 0},
+		"it does not say who it is":      {func(f *fleet) { f.servers[2].RunID = "" }, true, true, fleetGuard},
+		"the witness may not be touched": {func(f *fleet) { f.servers[2].Witnessed = false }, true, true, fleetGuard},
 	} {
-		t.Run(name, func(t *testing.T) {
-			g := &guard{restart: c.cfg.RestartGuard, durable: c.cfg.Durable}
-			g.use(uses)
-			g.use(time.Second)
-			d, why, doubt := g.quarantine(0, c.before, c.now)
-			require.Equal(t, c.d, d)
-			require.Equal(t, c.doubt, doubt)
-			require.Equal(t, d > 0, why != "")
-		})
+		for _, known := range []bool{true, false} {
+			f := newFleet(3)
+			p := f.starts(fleetGuard, c.durable, fleetTTL, 0, 1, 2)
+			f.now += time.Hour
+			f.restart(2, c.disk)
+			c.change(f)
+			if !known {
+				p = f.starts(fleetGuard, c.durable, fleetTTL, 0, 1)
+			}
+			f.connect(p, 2)
+			require.Equal(t, []time.Duration{0, 0, c.want}, f.waits(p), "%s, %v", name, known)
+		}
+	}
+	// A restart forgets that it has refused what it had: the birth does not.
+	f := newFleet(3)
+	p := f.starts(fleetGuard, true, fleetTTL, 0, 1, 2)
+	f.now += time.Hour
+	f.restart(2, true)
+	f.servers[2].Unexpected = true
+	f.connect(p, 2)
+	f.now += time.Second
+	f.restart(2, true)
+	f.servers[2].Unexpected = false
+	f.connect(p, 2)
+	require.Equal(t, fleetGuard-time.Second, f.waits(p)[2])
+}
+
+// A master that comes back with what it was (a backup) is known by those who have known it later.
+func TestABackupIsKnownByWhoHasKnownMore(t *testing.T) {
+	t.Parallel()
+	f := newFleet(3)
+	p := f.starts(fleetGuard, true, fleetTTL, 0, 1, 2)
+	backup := f.servers[2].Witness
+	f.now += time.Hour
+	f.flush(2)
+	f.now += time.Hour
+	require.Equal(t, []time.Duration{0, 0, 0}, f.waits(p))
+	f.restart(2, true)
+	f.servers[2].Witness = backup
+	f.connect(p, 2)
+	require.Equal(t, fleetGuard, f.waits(p)[2])
+	w, _ := parseWitness(f.servers[2].Witness)
+	require.EqualValues(t, 3, w.number)
+	require.Equal(t, fleetGuard, f.waits(f.starts(fleetGuard, true, fleetTTL, 0, 1, 2))[2], "and tells the others")
+}
+
+// with is a server that is changed.
+func with(s conn.Server, change func(*conn.Server)) conn.Server {
+	change(&s)
+	return s
+}
+
+// Who has no right to the witness goes by uptime, as clients did before, and by what it has seen.
+func TestWithoutTheRightUptimeCounts(t *testing.T) {
+	t.Parallel()
+	for _, read := range []bool{true, false} {
+		f := newFleet(3)
+		f.refuse = true
+		for i := range f.servers {
+			f.servers[i].Witnessed = read
+		}
+		f.servers[2].Uptime = 20 * time.Second
+		p := f.starts(fleetGuard, true, fleetTTL, 0, 1, 2)
+		third := 41 * time.Second
+		if read { // two had locks by the time, for all that it knows
+			third = fleetGuard
+		}
+		require.Equal(t, []time.Duration{0, 0, third}, f.waits(p))
+		third = 0
+		if read {
+			third = fleetTTL
+		}
+		require.Equal(t, []time.Duration{0, 0, third}, f.waits(f.starts(0, false, fleetTTL, 0, 1, 2)))
+		f.now += time.Hour
+		f.restart(1, true, p)
+		require.Equal(t, []time.Duration{0, fleetGuard, 0}, f.waits(p))
+		if read {
+			f = newFleet(3)
+			f.refuse = true
+			g := &guard{}
+			g.init(3, 0, false, conn.Options{Witness: "{}:since"})
+			g.longest.Store(1)
+			g.heeded = 1
+			g.Connected(0, conn.Server{}, f.servers[0], f.now)
+			g.Connected(1, conn.Server{}, f.servers[1], f.now)
+			var st mux.Standing
+			for i := 1; i >= 0; i-- {
+				for st = g.Standing(i); st.Ask != nil; st = g.Standing(i) {
+					g.answered(i, "", false, f.now)
+				}
+			}
+			require.True(t, strings.Contains(st.Missing, "~{}:since"), st.Missing)
+			require.False(t, st.Withheld)
+		}
+	}
+}
+
+// What is under way at an invalidation does not count before the witness was read again.
+func TestAYesIsWithheldUntilTheWitnessWasReadAgain(t *testing.T) {
+	t.Parallel()
+	f := newFleet(3)
+	p := f.starts(0, false, fleetTTL, 0, 1, 2)
+	g := f.guards[p]
+	for _, push := range []string{"_\r\n", "*1\r\n$8\r\n{}:since\r\n"} {
+		g.push(1, parse([]byte(push)), f.now)
+		st := g.Standing(1)
+		require.True(t, st.Withheld)
+		require.NotEmpty(t, st.Ask)
+		require.False(t, g.Standing(0).Withheld)
+		g.answered(1, f.servers[1].Witness, false, f.now)
+		require.False(t, g.Standing(1).Withheld)
+	}
+	g.push(1, parse([]byte("*1\r\n$1\r\nk\r\n")), f.now)
+	require.False(t, g.Standing(1).Withheld, "another key's")
+}
+
+// A longer TTL makes quarantines longer, also those that have ended.
+func TestALongerTTLMakesAQuarantineLonger(t *testing.T) {
+	t.Parallel()
+	f := newFleet(3)
+	f.starts(0, false, time.Second, 0, 1, 2)
+	f.restart(2, false)
+	p := f.starts(0, false, time.Second, 0, 1, 2)
+	f.now += 2 * time.Second
+	require.Equal(t, []time.Duration{0, 0, 0}, f.waits(p))
+	f.uses(p, time.Minute)
+	require.Equal(t, []time.Duration{0, 0, 58 * time.Second}, f.waits(p))
+	require.Equal(t, clock.Forever, -forgotNothing)
+}
+
+// Who uses a longer TTL than before does so when the masters have been judged by it.
+func TestMastersAreJudgedByALongerTTLBeforeItIsUsed(t *testing.T) {
+	t.Parallel()
+	f := newFleet(3)
+	g := f.guards[f.starts(0, false, time.Second, 0, 1, 2)]
+	judged := 0
+	g.raised = func() { judged++ }
+	g.use(time.Minute)
+	require.Equal(t, 1, judged)
+	require.Equal(t, time.Minute, g.longestTTL())
+	g.use(time.Minute)
+	g.use(time.Second)
+	require.Equal(t, 1, judged)
+}
+
+// A witness that may be read and not written, as on a disk that is full, leaves what was read: a master that voted before
+// does so still, and a new one when it has waited.
+func TestWhoseWitnessCannotBeWrittenVotes(t *testing.T) {
+	t.Parallel()
+	f := newFleet(3)
+	p := f.starts(0, false, fleetTTL, 0, 1, 2)
+	f.now += time.Hour
+	f.refuse = true
+	f.guards[p].disconnected(0)
+	f.connect(p, 0)
+	require.Equal(t, []time.Duration{0, 0, 0}, f.waits(p))
+	f.restart(2, true, p)
+	require.Equal(t, []time.Duration{0, 0, fleetTTL}, f.waits(p))
+	f.now += fleetTTL
+	require.Equal(t, []time.Duration{0, 0, 0}, f.waits(p))
+	f.refuse = false
+	f.pass(2 * flushedWithin)
+	require.Equal(t, []time.Duration{0, 0, 0}, f.waits(p))
+	w, _ := parseWitness(f.servers[2].Witness)
+	require.Equal(t, f.servers[2].RunID, w.run, "it was tried again")
+}
+
+// What a client has seen itself counts where no witness tells.
+func TestWhoMayHaveForgottenByItsOwnWord(t *testing.T) {
+	t.Parallel()
+	is := conn.Server{Endpoint: "a", RunID: "r", ReplID: "q", Role: "master", Uptime: time.Hour}
+	with := func(change func(*conn.Server)) conn.Server { return with(is, change) }
+	slot := with(func(s *conn.Server) { s.Cluster, s.Group, s.Epoch = true, "cluster", "7" })
+	for name, c := range map[string]struct {
+		before, now conn.Server
+		forgot      bool
+	}{
+		"the first time":                    {conn.Server{}, is, false},
+		"it was out of reach":               {is, is, false},
+		"another process":                   {is, with(func(s *conn.Server) { s.RunID = "s" }), true},
+		"it does not say":                   {is, with(func(s *conn.Server) { s.RunID = "" }), true},
+		"it did not say":                    {with(func(s *conn.Server) { s.RunID = "" }), is, true},
+		"it was a replica, as it has said":  {with(func(s *conn.Server) { s.Role = "replica" }), is, true},
+		"it was one, as its ids say":        {is, with(func(s *conn.Server) { s.ReplID, s.ReplID2 = "p", "q" }), true},
+		"it was copied":                     {is, with(func(s *conn.Server) { s.ReplID = "p" }), false},
+		"another was the master meanwhile":  {with(func(s *conn.Server) { s.Endpoint = "b" }), is, true},
+		"of a group, again the master":      {is, with(func(s *conn.Server) { s.Group, s.ReplID = "g", "p" }), true},
+		"of a cluster":                      {slot, slot, false},
+		"of a cluster, another's meanwhile": {slot, func() conn.Server { s := slot; s.Epoch = "8"; return s }(), true},
+		"of a cluster, which does not say":  {slot, func() conn.Server { s := slot; s.Epoch = ""; return s }(), true},
+	} {
+		require.Equal(t, c.forgot, forgot(c.before, c.now) != "", name)
+	}
+	for name, c := range map[string]struct {
+		now conn.Server
+		age time.Duration
+	}{
+		"by its uptime":               {is, time.Hour - time.Second},
+		"it was started just now":     {with(func(s *conn.Server) { s.Uptime = 0 }), 0},
+		"it was a replica before":     {with(func(s *conn.Server) { s.ReplID2 = "p" }), 0},
+		"it does not say who it is":   {with(func(s *conn.Server) { s.RunID = "" }), 0},
+		"of a group, for a while":     {with(func(s *conn.Server) { s.Group, s.MasterFor = "g", time.Minute }), time.Minute},
+		"of a cluster, nothing tells": {slot, 0},
+	} {
+		from, _ := (&guard{}).byUptime(c.now, fleetGuard)
+		require.Equal(t, fleetGuard-c.age, from, name)
 	}
 }

@@ -43,9 +43,9 @@
 //     the rest of [WithMinHold], the number of permits. No client waits for a minority of such
 //     masters.
 //   - A master that restarts has kept its keys (appendfsync always), or no client counts its vote
-//     until the longest TTL has passed. This client does so with a master that it knew. With
-//     Config.RestartGuard, it also does so with a master that was started shortly before the
-//     client first connected to it. All other clients must, too. A master that does not say who
+//     until the longest TTL has passed. This client does so: a key on each master tells since when it has
+//     forgotten nothing (see Config.RestartGuard, which has what no client can see).
+//     All other clients must, too. A master that does not say who
 //     it is (it needs the right to INFO) counts as restarted at every reconnect. A replica that
 //     takes a master's place counts as restarted, and the client then asks again for the locks
 //     that it holds.
@@ -65,7 +65,6 @@
 //   - A cluster's slot has one master at a time whose word more than half of the cluster's masters
 //     confirm. A node that was replaced, and does not know it, has no vote 3 seconds after the last
 //     confirmation (conn.SlotTrust), and its successor has none until then and for the longest TTL.
-//     A client that starts does not know of an earlier failover, but with Config.RestartGuard.
 //   - The holder checks its context or [Mutex.Remaining] before each protected action. A process
 //     can be paused between the check and the action for longer than the validity. Where that
 //     must do no harm, the resource has to refuse late writers by the lock's fence.
@@ -173,7 +172,7 @@
 //	{key}:writer                    the intent of a writer, where WithShared is used
 //	{key}:permit:1/4, {key}:permits the slots of WithPermits, and how many there are
 //	{key}:line, {key}:line:...      the queue of the waiters in Lock, on one master; of permits {key}:permit:line
-//	{key}:witness                   since when a cluster's node is the master of the slot; key is Config.Prefix here
+//	{key}:since                     since when the master has forgotten nothing; key is Config.Prefix here
 //
 // If the key has a hash tag already, that is, a text in braces, the first brace is missing: the
 // counter of a{b}c is a{b}c}:fence. A key with a closing brace and no hash tag, such as b}c, is

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -39,6 +40,7 @@ type harmed struct {
 	*testing.T
 	masters *redlocktest.Masters
 	running sync.WaitGroup // what is done to it
+	durable bool           // ... and was declared to keep its memory
 }
 
 const victim = 2
@@ -208,8 +210,11 @@ func harmable(t *testing.T, opts ...redlocktest.Option) *harmed {
 // masters that are silent for so long.
 func (h *harmed) open(stall time.Duration) *redlock.Client {
 	h.Helper()
-	client := openConfig(h, redlock.Config{Masters: h.masters.Addrs(),
-		RoundTimeout: time.Minute, StallTime: stall, DialTimeout: time.Minute})
+	cfg := redlock.Config{Masters: h.masters.Addrs(), RoundTimeout: time.Minute, StallTime: stall, DialTimeout: time.Minute}
+	if h.durable {
+		cfg = declared(h.T, h.masters, cfg)
+	}
+	client := openConfig(h, cfg)
 	for i := range 3 {
 		reaches(h, client, i, "up")
 	}
@@ -226,6 +231,7 @@ func TestHarmedMinority(t *testing.T) {
 			t.Parallel()
 			const long = 10 * time.Minute // no key ends by itself
 			h := harmable(t, append(c.opts, redlocktest.WithArgs(c.args...))...)
+			h.durable = slices.Contains(c.args, "always") // it is restarted, and may have to wait if not
 			defer h.running.Wait()
 			client := h.open(time.Minute)
 			before, meanwhile := client.NewMutex("before", long), client.NewMutex("meanwhile", long)
@@ -282,6 +288,7 @@ func TestMastersThatRewriteTheirFilesForgetNothing(t *testing.T) {
 	const long = 10 * time.Minute
 	h := harmable(t, redlocktest.WithArgs("--appendonly", "yes", "--appendfsync", "always",
 		"--rdb-key-save-delay", "10000000")) // microseconds
+	h.durable = true
 	client := h.open(time.Second)
 	before, meanwhile := client.NewMutex("before", long), client.NewMutex("meanwhile", long)
 	require.NoError(t, before.TryLock(t.Context()))
@@ -363,6 +370,7 @@ func TestWhatIsNotPersistedIsNoVote(t *testing.T) {
 			t.Parallel()
 			const long = 10 * time.Minute // no key ends by itself
 			h := harmable(t, redlocktest.WithDisks(), redlocktest.WithArgs("--appendonly", "yes", "--appendfsync", "always"))
+			h.durable = true
 			client, another := h.open(time.Minute), h.open(time.Minute)
 			before, m := client.NewMutex("before", long), client.NewMutex("k", long)
 			require.NoError(t, before.TryLock(t.Context()))

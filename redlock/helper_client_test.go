@@ -54,11 +54,36 @@ func openedTimes(t *testing.T, n int, cfg Config) (all []*Client) {
 	return all
 }
 
+// believingTimes is openedTimes for clients that believe every master.
+func believingTimes(t *testing.T, n int, cfg Config) (all []*Client) {
+	t.Helper()
+	for range n {
+		all = append(all, openedBy(t, cfg, believing))
+	}
+	return all
+}
+
+// lockKeys is a script that counts the keys of a master, but for what it says of itself.
+const lockKeys = "return redis.call('DBSIZE') - redis.call('EXISTS', '{}:since')"
+
 func openedWith(t *testing.T, cfg Config) *Client {
+	t.Helper()
+	return openedBy(t, cfg, Open)
+}
+
+// believing opens a client that believes every master, as soon as that is back.
+func believing(ctx context.Context, cfg Config) (*Client, error) {
+	return open(cfg, func(cfg mux.Config) (*mux.Mux, error) {
+		cfg.Keeper = nil
+		return mux.Open(ctx, cfg)
+	})
+}
+
+func openedBy(t *testing.T, cfg Config, open func(context.Context, Config) (*Client, error)) *Client {
 	t.Helper()
 	cfg.RoundTimeout, cfg.DialTimeout = 10*time.Second, 10*time.Second // a machine that is busy is no failure
 	cfg.StallTime = cmp.Or(cfg.StallTime, 10*time.Second)
-	c, err := Open(t.Context(), cfg)
+	c, err := open(t.Context(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
 	for i := range cfg.Masters {

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -104,6 +106,16 @@ func lockInBackground(t *testing.T, c *redlock.Client, key string) (*redlock.Mut
 	return m, done
 }
 
+// lockKeys is a script that counts the keys of a master, but for what it says of itself.
+const lockKeys = "return redis.call('DBSIZE') - redis.call('EXISTS', '{}:since')"
+
+// deleteLocks has a master lack all locks' keys, and no more. It may vote.
+func deleteLocks(t testing.TB, masters *redlocktest.Masters, i int) {
+	t.Helper()
+	_, err := masters.Do(i, "EVAL", "for _, key in ipairs(redis.call('KEYS', '*')) do if key ~= '{}:since' then redis.call('DEL', key) end end", "0")
+	require.NoError(t, err)
+}
+
 // openConfig returns a client that has come to each master, or has failed to once.
 func openConfig(t testing.TB, cfg redlock.Config) *redlock.Client {
 	t.Helper()
@@ -158,6 +170,43 @@ func steals(t testing.TB, masters *redlocktest.Masters, m *redlock.Mutex) {
 	}, time.Minute, time.Millisecond)
 }
 
+// declared is what is said of masters that have been born long ago, and keep their memory in a restart: their witnesses
+// are set back.
+func declared(t *testing.T, masters *redlocktest.Masters, cfg redlock.Config) redlock.Config {
+	t.Helper()
+	cfg.Durable, cfg.RestartGuard = true, 24*time.Hour
+	text, err := masters.Do(0, "GET", "{}:since")
+	require.NoError(t, err)
+	if text != nil { // they are said to be already
+		return cfg
+	}
+	first := openConfig(t, redlock.Config{Masters: masters.Addrs()})
+	for i := range masters.N() {
+		reaches(t, first, i, "up")
+	}
+	used(t, first, time.Second)
+	for i := range masters.N() {
+		require.Eventually(t, func() bool {
+			text, err := masters.Do(i, "GET", "{}:since")
+			require.NoError(t, err)
+			words := strings.Fields(fmt.Sprint(text))
+			if len(words) != 11 || !strings.Contains(words[10], "used") {
+				return false
+			}
+			for _, at := range []int{4, 5, 8, 9} { // the master's clock and the client's
+				moment, err := strconv.ParseInt(words[at], 10, 64)
+				require.NoError(t, err)
+				words[at] = fmt.Sprint(moment - (48 * time.Hour).Microseconds())
+			}
+			_, err = masters.Do(i, "SET", "{}:since", strings.Join(words, " "))
+			require.NoError(t, err)
+			return true
+		}, time.Minute, 5*time.Millisecond)
+	}
+	require.NoError(t, first.Close())
+	return cfg
+}
+
 func phase(c *redlock.Client, i int) string { return string(c.Stats().Masters[i].Phase) }
 
 func reaches(t testing.TB, c *redlock.Client, i int, want string) {
@@ -173,20 +222,13 @@ var lockRights = strings.Join(rights.Rules("", rights.Lock, rights.Restarts), " 
 func startACL(t *testing.T, n int, rights string) *redlocktest.Masters {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "users.acl")
-	text := "user default on nopass ~* +@all\nuser locker on >password resetkeys ~lock:* -@all " + rights + "\n"
+	text := "user default on nopass ~* +@all\nuser locker on >password resetkeys ~lock:* ~{}:since -@all " + rights + "\n"
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	return redlocktest.Start(t, n, redlocktest.WithArgs("--aclfile", file))
 }
 
 func acl(masters *redlocktest.Masters) redlock.Config {
 	return redlock.Config{Masters: masters.Addrs(), Username: "locker", Password: redlock.NewSecret("password"), RoundTimeout: busy}
-}
-
-// undemanding asks for nothing that the documented user may not do: CONFIG GET shows passwords.
-func undemanding(masters *redlocktest.Masters) redlock.Config {
-	cfg := acl(masters)
-	cfg.Durable = true
-	return cfg
 }
 
 // used has a client use a TTL. On a busy machine that may be over before the masters have answered, or before the

@@ -258,16 +258,23 @@ func TestRefusedQuestionIsNotRepeated(t *testing.T) {
 	})
 }
 
+// A tellingKeeper is a keeper that tells of connections.
+type tellingKeeper struct {
+	mux.Keeper
+	connected chan<- int
+}
+
+func (k tellingKeeper) Connected(master int, before, now conn.Server, at time.Duration) {
+	defer func() { k.connected <- master }()
+	k.Keeper.Connected(master, before, now, at)
+}
+
 // What a master has refused on one connection it is asked again on the next: another server may be there.
 func TestAMasterThatHasRefusedIsAskedOnItsNextConnection(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
 	connected := make(chan int, 16)
 	c, err := open(Config{Masters: masters.Addrs()}, func(cfg mux.Config) (*mux.Mux, error) {
-		hook := cfg.Quarantine
-		cfg.Quarantine = func(master int, before, now conn.Server) (time.Duration, string, bool) {
-			defer func() { connected <- master }()
-			return hook(master, before, now)
-		}
+		cfg.Keeper = tellingKeeper{cfg.Keeper, connected}
 		return mux.New(cfg)
 	})
 	require.NoError(t, err)

@@ -64,7 +64,7 @@ func eachSuspect(t *testing.T, f func(t *testing.T, masters *redlocktest.Masters
 				m.Unlock(t.Context())
 				for i := range 3 {
 					reaches(t, c, i, "up")
-					masters.Flush(i)
+					deleteLocks(t, masters, i)
 				}
 			}
 		})
@@ -76,7 +76,7 @@ func TestAnAcquireThatComesLateHidesNoLoss(t *testing.T) {
 	eachSuspect(t, func(t *testing.T, masters *redlocktest.Masters, c *redlock.Client, m *redlock.Mutex, others func(), ask func() error) {
 		masters.CutRequests(2)
 		require.NoError(t, m.TryLock(t.Context()))
-		masters.Flush(1)
+		deleteLocks(t, masters, 1)
 		others() // by masters 1 and 2
 		require.Eventually(t, func() bool { return phase(c, 2) != "up" }, time.Minute, time.Millisecond, "it is given up")
 		masters.Heal(2)
@@ -96,7 +96,7 @@ func TestLostAnswersHideNoLoss(t *testing.T) {
 		settled(t, c)
 		for i := range 3 {
 			masters.CutReplies(i)
-			masters.Flush(i)
+			deleteLocks(t, masters, i)
 		}
 		others()
 		require.Error(t, m.Extend(t.Context()))
@@ -115,8 +115,8 @@ func TestWhatIsSetAgainMakesNoQuorum(t *testing.T) {
 	eachSuspect(t, func(t *testing.T, masters *redlocktest.Masters, c *redlock.Client, m *redlock.Mutex, others func(), ask func() error) {
 		require.NoError(t, m.TryLock(t.Context()))
 		settled(t, c)
-		masters.Flush(0)
-		masters.Flush(2)
+		deleteLocks(t, masters, 0)
+		deleteLocks(t, masters, 2)
 		others()
 		masters.Cut(0)
 		require.ErrorIs(t, ask(), redlock.ErrNoQuorum)

@@ -108,7 +108,7 @@ func TestReadersAndForeignWritersOnEachSubset(t *testing.T) {
 				for i := range n {
 					want := int64(mask >> i & 1)
 					require.Eventually(t, func() bool {
-						v, err := masters.Do(i, "DBSIZE")
+						v, err := masters.Do(i, "EVAL", lockKeys, "0")
 						return err == nil && v == want
 					}, hanging, 5*time.Millisecond)
 				}

@@ -25,7 +25,7 @@ import (
 // a prefix, the interface. A new kind of lock is a file of internal/kind.
 var layers = []string{
 	"token", "vote", "errors", "observer", "observer_queue", "observer_slog", "stats", "second", "meet",
-	"decide_round", "decide_fence", "decide_guard", "decide_suspect",
+	"decide_round", "decide_fence", "decide_witness", "decide_guard", "decide_suspect",
 	"ask_hints", "ask_spec", "ask_agreement", "ask_call", "ask_core", "ask_turn", "wait_sleeper",
 	"hold", "hold_release", "hold_relay", "hold_extension", "hold_keepalive", "hold_subscription", "hold_renewer", "hold_backing", "hold_recheck",
 	"wait_subscription", "wait_contention", "wait_look", "wait_global_queue_script", "wait_global_queue",

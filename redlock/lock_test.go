@@ -401,7 +401,7 @@ func TestLockDoesNotHurryWhereItsOwnMutexHolds(t *testing.T) {
 func TestLockWithoutAQuorumDoesNotLookHeld(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	c := openedWith(t, Config{Masters: masters.Addrs(), Durable: true}) // they may vote as soon as they are back
+	c := openedBy(t, Config{Masters: masters.Addrs()}, believing) // they may vote as soon as they are back
 	for up := range 3 {
 		key := "k" + strconv.Itoa(up)
 		command(t, masters, up, "SET", key, "foreign")

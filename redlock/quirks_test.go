@@ -266,7 +266,7 @@ func TestScriptsRunOnDragonfly(t *testing.T) {
 		require.NoError(t, m.TryLock(t.Context()), name)
 		redlock.Confirmed(t, m)
 		settled(t, holder)
-		masters.Flush(1)
+		deleteLocks(t, masters, 1)
 		require.NoError(t, m.Extend(t.Context()), name)
 		_, err := other.Holders(t.Context(), name, opts...)
 		require.NoError(t, err, name)

@@ -117,7 +117,7 @@ func TestTheNewListIsToldWithTheDocumentedRights(t *testing.T) {
 	if name, version := product(t, masters); name == "Redis" && olderThan(version, "6.2") {
 		t.Skip("there a user needs a right to HELLO")
 	}
-	cfg := undemanding(masters)
+	cfg := acl(masters)
 	cfg.Masters, cfg.StallTime = masters.Addrs()[:3], busy
 	c := openConfig(t, cfg)
 	for i := range 3 {

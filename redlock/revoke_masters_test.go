@@ -329,7 +329,7 @@ func TestATombstoneLivesAsItsKey(t *testing.T) {
 // What a user of locks may do is enough for revoking them.
 func TestRightsOfARevocation(t *testing.T) {
 	masters := startACL(t, 3, lockRights)
-	c := openConfig(t, undemanding(masters))
+	c := openConfig(t, acl(masters))
 	m := c.NewMutex("lock:k", time.Minute)
 	require.NoError(t, m.TryLock(t.Context()))
 	settled(t, c)

@@ -189,7 +189,7 @@ func TestScaleKeys(t *testing.T) {
 // keysOn counts the keys on all masters.
 func keysOn(t *testing.T, masters *redlocktest.Masters) (n int) {
 	for i := range masters.N() {
-		size, err := masters.Do(i, "DBSIZE")
+		size, err := masters.Do(i, "EVAL", lockKeys, "0")
 		if err != nil {
 			t.Error(err)
 			return -1

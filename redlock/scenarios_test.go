@@ -303,11 +303,11 @@ func (s leadership) holds(m *redlock.Mutex, n int) {
 func (s leadership) size(i int) int64 {
 	s.Helper()
 	if s.stays == "" {
-		return s.do(i, "DBSIZE").(int64)
+		return s.do(i, "EVAL", lockKeys, "0").(int64)
 	}
 	const count = `local n = 0
 for _, key in ipairs(redis.call('KEYS', '*')) do
-  if not string.find(key, ARGV[1]) or redis.call('PTTL', key) < 0 then
+  if key ~= '{}:since' and (not string.find(key, ARGV[1]) or redis.call('PTTL', key) < 0) then
     n = n + 1
   end
 end

@@ -301,7 +301,7 @@ func TestQueueMasterFailsWhileProcessesWait(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			masters := redlocktest.Start(t, 5)
-			clients := openedTimes(t, 4, Config{Masters: masters.Addrs(), StallTime: time.Second, Durable: true})
+			clients := believingTimes(t, 4, Config{Masters: masters.Addrs(), StallTime: time.Second})
 			holder := clients[0].NewMutex("k", term30)
 			require.NoError(t, holder.TryLock(t.Context()))
 			Confirmed(t, holder)
@@ -480,6 +480,9 @@ func TestEnterScript(t *testing.T) {
 	keys, err := masters.Do(0, "KEYS", "*")
 	require.NoError(t, err)
 	for _, key := range keys.([]any) {
+		if key == "{}:since" { // which is no lock's
+			continue
+		}
 		left, err := masters.Do(0, "PTTL", fmt.Sprint(key))
 		require.NoError(t, err)
 		require.Positive(t, left, key)

@@ -185,7 +185,7 @@ func TestQueueMasterHangsAndComesBack(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	c := newCrowd(t, 4)
 	c.during = atLeisure
-	clients := openedTimes(t, 4, Config{Masters: masters.Addrs(), StallTime: time.Second, Durable: true})
+	clients := believingTimes(t, 4, Config{Masters: masters.Addrs(), StallTime: time.Second})
 	master := queueMasterOf(t, clients[0], "k")
 	for i, client := range clients {
 		m := client.NewMutex("k", term30, WithRoundTimeout(time.Second))
@@ -211,7 +211,7 @@ func TestQueueMasterRestartsEmpty(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := newCrowd(t, 4)
-	clients := openedTimes(t, 4, Config{Masters: masters.Addrs(), Durable: true})
+	clients := believingTimes(t, 4, Config{Masters: masters.Addrs()})
 	for i, client := range clients {
 		m := client.NewMutex("k", term30)
 		c.wants(i, m)

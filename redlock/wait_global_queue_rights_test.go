@@ -101,7 +101,7 @@ func TestDocumentedACLIsEnoughForTheQueue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			masters := startACL(t, 3, strings.Join(rights, " "))
-			clients := fourWith(t, undemanding(masters))
+			clients := fourWith(t, acl(masters))
 			for kind, opts := range kinds {
 				holder := clients[0].NewMutex("lock:"+kind, long, opts...)
 				require.NoError(t, holder.TryLock(t.Context()))
@@ -165,7 +165,7 @@ func TestUserWithoutTheQueuesRights(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			masters := startACL(t, 3, strings.Join(slices.Concat(every, has), " "))
-			clients := fourWith(t, undemanding(masters))
+			clients := fourWith(t, acl(masters))
 			for range 2 {
 				holder := clients[0].NewMutex("lock:k", long)
 				require.NoError(t, holder.Lock(t.Context()))

@@ -55,7 +55,7 @@ func TestWaiterLearnsOfAReleaseThatLeavesSilentMastersOnly(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 4)
 	holder := opened(t, masters.Addrs(), nil)
-	waiter := openedWith(t, Config{Masters: masters.Addrs(), Durable: true}) // they may vote as soon as they are back
+	waiter := openedBy(t, Config{Masters: masters.Addrs()}, believing) // they may vote as soon as they are back
 	m := holder.NewMutex("k", 30*time.Second)
 	require.NoError(t, m.TryLock(t.Context()))
 	for i := range 4 {

@@ -11,9 +11,9 @@ import (
 const Forever time.Duration = math.MaxInt64
 
 // After is the moment d after now, both on the clock of [Now]. It is [Forever] where the sum
-// would overflow.
+// would overflow. A moment before the clock began is below zero.
 func After(now, d time.Duration) time.Duration {
-	if d > Forever-now {
+	if now > 0 && d > Forever-now {
 		return Forever
 	}
 	return now + d

@@ -25,6 +25,7 @@ func TestAfterIsForeverWhereTheSumWouldOverflow(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, 3*time.Second, clock.After(time.Second, 2*time.Second))
 	require.Equal(t, clock.Forever, clock.After(1, clock.Forever))
+	require.Equal(t, time.Hour, clock.After(-time.Hour, 2*time.Hour), "it was before the clock began")
 	require.Equal(t, clock.Forever, clock.After(clock.Forever, clock.Forever))
 }
 

@@ -197,7 +197,8 @@ func (id identity) info(server *miniserver.Server) miniserver.Hook {
 			"redis_version", embeddedVersion,
 			"redis_mode", "standalone",
 			"run_id", id.run,
-			"uptime_in_seconds", int(time.Since(id.started).Seconds()))
+			"uptime_in_seconds", int(time.Since(id.started).Seconds()),
+			"server_time_usec", time.Now().UnixMicro())
 		section("Clients",
 			"connected_clients", server.ClientsLen())
 		section("Stats",

@@ -213,6 +213,9 @@ func (r *acquirer) config() (_ redlock.Config, err error) {
 	}
 	cfg := r.clientConfig(r.command)
 	cfg.Owner, cfg.RestartGuard, cfg.Observers = r.owner, r.restartGuard, []redlock.Observer{r.monitor.told}
+	if cfg.Durable = r.durable && r.restartGuard > 0; r.durable && !cfg.Durable && r.given.flags.Changed("durable") {
+		return cfg, usageError("leave --restart-guard 0 out, and it is the --ttl", "--durable needs a --restart-guard: masters that are new, or have a new disk, must not vote before that has passed")
+	}
 	return r.startRecord(cfg)
 }
 
@@ -299,7 +302,7 @@ func (r *acquirer) notTaken(key string, err error) error {
 	case undecided(err):
 		return &failure{exitNoQuorum, fmt.Errorf("no answer within %v: %w", r.wait, err), doctorRemedy}
 	case inQuarantine(err):
-		return &failure{exitNoQuorum, err, "a longer --wait outlasts that; masters that persist every write (appendfsync always) vote at once: say so with --durable"}
+		return &failure{exitNoQuorum, err, "a longer --wait outlasts that; masters that persist every write (appendfsync always) and were restarted with their disks need not wait: say so with --durable"}
 	case errors.As(err, &round), errors.Is(err, conn.ErrRefused):
 		return &failure{exitNoQuorum, err, doctorRemedy}
 	}

@@ -93,7 +93,7 @@ func (d *demo) prepare(ctx context.Context, f *mastersFlags) (err error) {
 			return err
 		}
 		d.title(fmt.Sprintf("A lock on %s, %s", plural(demoMasters, "Redis master"), how))
-		d.masters, d.connect.Persistence = d.ours.Addrs(), true
+		d.masters = d.ours.Addrs()
 	}
 	d.key = "lock:redlock-demo:" + rand.Text()[:8]
 	if d.alice, err = d.open(ctx, "alice"); err != nil {

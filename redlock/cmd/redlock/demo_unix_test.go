@@ -37,7 +37,7 @@ func TestDemoThatIsStoppedLeavesNoKeyOnMastersOfTheUser(t *testing.T) {
 		s.end()
 		for i := range masters.N() {
 			require.Eventually(t, func() bool { // nobody waits for the last master; a TTL takes longer
-				keys, err := masters.Do(i, "DBSIZE")
+				keys, err := masters.Do(i, "EVAL", lockKeys, "0")
 				return err == nil && keys == int64(0)
 			}, demoTTL/2, time.Millisecond)
 		}

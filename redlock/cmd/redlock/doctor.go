@@ -28,10 +28,11 @@ func newDoctor() *cobra.Command {
 		Short: "Find what endangers a lock on the masters, and what to do about it",
 		Long: `doctor examines every master for what endangers a lock, and says what to do
 about it. It looks for nodes of a cluster, replicas, eviction of keys, locks
-that a restart forgets, clocks that run faster or slower than ours or were set,
-latency, missing permissions, passwords that the user is shown, servers that
-were given twice, an even number, and clients that have another list of masters
-(for that the user needs CLIENT LIST; see also redlock clients).
+that a restart forgets (what it replays, the administrator's user alone is
+told), clocks that run faster or slower than ours or were set, latency, missing
+permissions, passwords that the user is shown, servers that were given twice,
+an even number, and clients that have another list of masters (for that the
+user needs CLIENT LIST; see also redlock clients).
 
 What is wrong breaks locks, or prevents them on that master. What is risky does
 so in some cases, which you can judge better than the doctor.
@@ -96,7 +97,7 @@ func inspectAll(ctx context.Context, set masterSet, key string, span time.Durati
 	inspections := make([]*inspection, len(set.masters))
 	var inspecting sync.WaitGroup
 	for i, master := range set.masters {
-		inspecting.Go(func() { inspections[i] = inspect(ctx, master, set.connect, set.key(key), span) })
+		inspecting.Go(func() { inspections[i] = inspect(ctx, master, set.connect, set.durable, set.key(key), span) })
 	}
 	inspecting.Wait()
 	return inspections
@@ -155,6 +156,10 @@ func writeFindings(t *terminal, inspections []*inspection, all []finding) {
 	default:
 		t.printf(" %s\n", t.paint(green, "Nothing is wrong."))
 	}
+	if n := unreplayed(inspections); n > 0 {
+		t.say("", plain, fmt.Sprintf("%s of %s did not say what the user default may do: whether a restart forgets what scripts wrote is not known (ask as a user who may run ACL GETUSER).",
+			strconv.Itoa(n), plural(len(inspections), "master")))
+	}
 	if n := unlisted(inspections); n > 0 {
 		t.say("", plain, fmt.Sprintf("%s of %s did not say who is connected: whether all clients have one list of masters is not known (see redlock clients).",
 			strconv.Itoa(n), plural(len(inspections), "master")))
@@ -165,6 +170,16 @@ func writeFindings(t *terminal, inspections []*inspection, all []finding) {
 func unlisted(inspections []*inspection) (n int) {
 	for _, e := range inspections {
 		if e.err == nil && e.on.err != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// unreplayed is how many masters can be used, have an append-only file, and do not say what the user default may do.
+func unreplayed(inspections []*inspection) (n int) {
+	for _, e := range inspections {
+		if e.err == nil && e.replay == "" && e.aof() != "off" {
 			n++
 		}
 	}
@@ -240,6 +255,7 @@ func writeFindingsJSON(t *terminal, inspections []*inspection, all []finding) {
 		Back       float64  `json:"clock_set_back_s,omitempty"`
 		Ahead      float64  `json:"clock_ahead_s,omitempty"` // of ours, at least; below 0 if it is behind
 		AOF        string   `json:"aof,omitempty"`           // "off", "declared" with --durable, or its appendfsync
+		Replay     string   `json:"replay,omitempty"`        // "all" or "not all" that its file has; absent if it does not say what the user default may do
 		Eviction   string   `json:"maxmemory_policy,omitempty"`
 		Tracking   bool     `json:"client_tracking"`
 		Listed     bool     `json:"clients_listed"` // it has said who is connected
@@ -258,7 +274,7 @@ func writeFindingsJSON(t *terminal, inspections []*inspection, all []finding) {
 	micros := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 	for _, e := range inspections {
 		m := master{Master: e.address, State: "ok", Version: e.server.Version, RunID: e.server.RunID, Mode: e.server.Mode,
-			Role: e.server.Role, UptimeS: int64(e.server.Uptime / time.Second), AOF: e.aof(),
+			Role: e.server.Role, UptimeS: int64(e.server.Uptime / time.Second), AOF: e.aof(), Replay: e.replay,
 			Eviction: e.setting("maxmemory-policy", "maxmemory_policy"), Tracking: e.server.Tracking,
 			Listed: e.err == nil && e.on.err == nil, Place: e.place()}
 		if w := worst(all, e.address); w != "" {

@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/x509"
 	"encoding/json"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -64,9 +65,32 @@ func requireFinding(t *testing.T, d doctorJSON, l level, what string, masters ..
 	return finding{}
 }
 
-// durable masters forget nothing.
+// lockKeys is a script that counts the keys of a master, but for what it says of itself.
+const lockKeys = "return redis.call('DBSIZE') - redis.call('EXISTS', '{}:since')"
+
+// durable masters forget nothing, and have not for days.
 func durable(t *testing.T, n int, args ...string) *redlocktest.Masters {
-	return redlocktest.Start(t, n, redlocktest.WithArgs(append(args, "--appendonly", "yes", "--appendfsync", "always")...))
+	masters := redlocktest.Start(t, n, redlocktest.WithArgs(append(args, "--appendonly", "yes", "--appendfsync", "always")...))
+	aged(t, masters)
+	return masters
+}
+
+// aged leaves witnesses on masters that have been known for days.
+func aged(t *testing.T, masters *redlocktest.Masters) {
+	t.Helper()
+	since := fmt.Sprint(time.Now().Add(-48 * time.Hour).UnixMicro())
+	for i := range masters.N() {
+		info, err := masters.Do(i, "INFO")
+		require.NoError(t, err)
+		of := func(name string) string {
+			_, value, _ := strings.Cut(fmt.Sprint(info), name+":")
+			value, _, _ = strings.Cut(value, "\r")
+			return value
+		}
+		_, err = masters.Do(i, "SET", "{}:since", strings.Join([]string{"1", of("run_id"), of("master_replid"), "-", since, since, "1", "birth",
+			since, since, "first,used"}, " "))
+		require.NoError(t, err)
+	}
 }
 
 // replicate makes a master another's replica.
@@ -103,7 +127,7 @@ func TestDoctorFindsNothingWrongWithGoodMasters(t *testing.T) {
 		require.Equal(t, "always", m.AOF)
 		require.Equal(t, "noeviction", m.Policy)
 		require.True(t, m.Tracking)
-		keys, err := masters.Do(i, "DBSIZE")
+		keys, err := masters.Do(i, "EVAL", lockKeys, "0")
 		require.NoError(t, err)
 		require.Zero(t, keys, "it left something behind")
 	}

@@ -51,6 +51,7 @@ func findings(inspections []*inspection, ttl time.Duration) []finding {
 		e.findRights(add)
 		e.findEviction(add)
 		e.findForgetting(add, ttl)
+		e.findReplay(add)
 		e.findPasswords(add)
 		e.findReplicas(add)
 		e.findSentinels(add)
@@ -189,11 +190,10 @@ func (e *inspection) findForgetting(add adder, ttl time.Duration) {
 		if e.info != nil { // it may, and that does not help
 			remedy = "use a server whose INFO has a run_id"
 		}
-		add(wrong, "does not say who it is (run_id): after each reconnect it may have been restarted, so it does not vote for the longest TTL",
-			remedy+"; or give every client Config.Durable if it forgets nothing")
+		add(wrong, "does not say who it is (run_id): after each reconnect it may have been restarted, so it does not vote for the longest TTL", remedy)
 	case e.aof() == "":
 		add(risky, "does not say what it forgets in a restart",
-			"if it has appendonly yes and appendfsync always, say so to every client (Config.Durable), and to redlock with --durable or REDLOCK_DURABLE=true")
+			"if it has appendonly yes and appendfsync always, say so to every client (Config.Durable, with a Config.RestartGuard), and to redlock with --durable or REDLOCK_DURABLE=true")
 	case uptime < ttl:
 		add(wrong, fmt.Sprintf("%s in a restart, and had one less than the longest TTL (%v) ago", loses, ttl),
 			"let nobody take locks until the longest TTL has passed; name yours with --ttl if it is another; "+remedy)
@@ -202,9 +202,17 @@ func (e *inspection) findForgetting(add adder, ttl time.Duration) {
 	}
 }
 
+// findReplay looks for a user default that may not do all: see readDefaultUser.
+func (e *inspection) findReplay(add adder) {
+	if aof := e.aof(); e.replay == "not all" && aof != "off" {
+		add(wrong, "forgets in a restart what a script wrote by several commands (fences, several keys, readers, permits): its append-only file is replayed as the user default, who may not do all",
+			"ACL SETUSER default off resetpass ~* +@all, and so in its aclfile; nobody can log in as a user who is off")
+	}
+}
+
 // findPasswords looks for a user who may take locks, and by what CONFIG GET shows may do more.
 func (e *inspection) findPasswords(add adder) {
-	const remedy = "take the right from the user of the locks: ACL SETUSER … -config; if it persists every write, say so with Config.Durable, or --durable"
+	const remedy = "take the right from the user of the locks: ACL SETUSER … -config"
 	switch {
 	case len(e.shows) > 0:
 		add(risky, "shows the user passwords of its configuration (CONFIG GET): "+strings.Join(e.shows, ", "), remedy)
@@ -237,7 +245,7 @@ func (e *inspection) findCluster(add adder, addr conn.Address) {
 	}
 	if !e.durable {
 		add(risky, "forgets the latest locks in a failover: it has no vote then until the longest TTL has passed",
-			"keep TTLs short; use three clusters, or independent masters, if locks must be had meanwhile; if it forgets nothing, as MemoryDB, say so to every client (Config.Durable)")
+			"keep TTLs short; use three clusters, or independent masters, if locks must be had meanwhile; if it forgets nothing, as MemoryDB, say so to every client (Config.Durable, with a Config.RestartGuard)")
 	}
 }
 

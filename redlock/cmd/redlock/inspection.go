@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/resp"
 )
 
@@ -26,6 +27,7 @@ type inspection struct {
 	durable bool               // it was declared to persist every write (--durable)
 	shows   []string           // settings with a password that we would not know otherwise
 	mayShow bool               // the user is a limited one, and would be shown them if there were any
+	replay  string             // "all" or "not all" that the append-only file has is replayed (see readDefaultUser); "" if that is unknown
 	refusal map[string]refusal // the commands of the lock that the master refuses
 	lacks   map[string]bool    // the rules of an ACL that the user lacks, where KEY stands for a lock's key
 	on      connected          // who is connected to it, and why that is not known
@@ -48,10 +50,11 @@ return 0`
 
 // inspect asks the master at address for all that matters to a lock. It takes about
 // as long as span. It takes the lock of key there for a moment if it is free.
-func inspect(ctx context.Context, address string, opt conn.Options, key string, span time.Duration) *inspection {
-	e := &inspection{address: conn.Redact(address), prefix: opt.ClusterKey, durable: !opt.Persistence}
+func inspect(ctx context.Context, address string, opt conn.Options, durable bool, key string, span time.Duration) *inspection {
+	e := &inspection{address: conn.Redact(address), prefix: opt.ClusterKey, durable: durable}
 	e.on = connected{address: e.address, err: errors.New("not asked")}
 	opt.ClientName, opt.Tracking = probeName("doctor"), true
+	opt.Witness = kind.WitnessKey(opt.ClusterKey)
 	p, err := dialProbe(ctx, address, opt)
 	if err != nil {
 		e.err = err
@@ -65,6 +68,7 @@ func inspect(ctx context.Context, address string, opt conn.Options, key string, 
 	for _, look := range []func(context.Context, *probe) error{
 		e.readConfiguration,
 		func(ctx context.Context, p *probe) error { return e.readPasswords(ctx, p, userOf(address, opt)) },
+		e.readDefaultUser,
 		e.readClients,
 		func(ctx context.Context, p *probe) error { return e.tryLock(ctx, p, key) },
 		func(ctx context.Context, p *probe) error { return e.tryRights(ctx, p, key) },
@@ -112,6 +116,42 @@ func (e *inspection) readConfiguration(ctx context.Context, p *probe) error {
 // readClients asks who is connected. Mostly the user may not ask, and that is no fault.
 func (e *inspection) readClients(ctx context.Context, p *probe) error {
 	e.on.err = e.on.read(ctx, p)
+	return nil
+}
+
+// readDefaultUser finds out whether the user default may do all. As that user a server replays at its start what its
+// append-only file has between MULTI and EXEC: what a script has written by several commands. The administrator
+// alone may ask.
+func (e *inspection) readDefaultUser(ctx context.Context, p *probe) error {
+	replies, err := p.do(ctx, []string{"ACL", "GETUSER", defaultUser})
+	if err != nil || replies[0].IsError() {
+		return err
+	}
+	e.replay = "not all"
+	var commands, keys string
+	for elems := replies[0].Elems(); ; {
+		name, ok := elems.Next()
+		value, more := elems.Next()
+		if !ok || !more {
+			break
+		}
+		switch string(name.Bytes()) {
+		case "commands":
+			commands = string(value.Bytes())
+		case "keys": // a list before Redis 7
+			keys = string(value.Bytes())
+			for all := value.Elems(); keys == ""; {
+				key, ok := all.Next()
+				if !ok {
+					break
+				}
+				keys = "~" + strings.TrimPrefix(string(key.Bytes()), "~")
+			}
+		}
+	}
+	if strings.TrimSpace(commands) == "+@all" && slices.Contains(strings.Fields(keys), "~*") {
+		e.replay = "all"
+	}
 	return nil
 }
 

@@ -37,9 +37,10 @@ into the URLs of the file or of REDLOCK_MASTERS, or into REDLOCK_PASSWORD (with
 REDLOCK_USERNAME), or into a --password-file. In a URL write %2C for a comma,
 %20 for a space, and %40, %3A and %25 for @, : and %.
 
-A master that persists every write before it answers need not wait after a
-restart. Say with --durable, or REDLOCK_DURABLE=true, that all of them do so.
-The user then needs no right to CONFIG GET, which shows passwords.`
+A master that persists every write before it answers, and comes back with its
+own disk, need not wait after a restart. Say with --durable, or
+REDLOCK_DURABLE=true, that all of them do so. They still wait when they are new,
+or have a new disk.`
 
 const mastersRemedy = "name them with --masters a:6379,b:6379,c:6379, --masters-file, REDLOCK_MASTERS_FILE or REDLOCK_MASTERS"
 
@@ -68,7 +69,7 @@ func (f *mastersFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.file, "masters-file", "", "`file` with the masters' addresses, one on each line; - is stdin")
 	flags.StringVar(&f.passwordFile, "password-file", "", "`file` whose first line is the password")
 	flags.StringVar(&f.prefix, "prefix", "", "`text` in front of every key on the masters, as the locks' clients have it (Config.Prefix; or REDLOCK_PREFIX)")
-	flags.BoolVar(&f.durable, "durable", false, "every master has appendonly yes and appendfsync always, and need not be asked")
+	flags.BoolVar(&f.durable, "durable", false, "every master has appendonly yes and appendfsync always, and comes back with its own disk")
 	flags.BoolVar(&f.tls, "tls", false, "speak TLS with every master")
 	flags.StringVar(&f.caCert, "cacert", "", "`file` with the certificates to trust (PEM; implies --tls)")
 	flags.StringVar(&f.cert, "cert", "", "`file` with our certificate (PEM; implies --tls)")
@@ -220,13 +221,18 @@ func readMasters(name string) (all, down []string, err error) {
 type masterSet struct {
 	masters []string
 	connect conn.Options
+	durable bool // they were declared to persist every write (--durable)
 }
 
 // masterSet returns what the flags, files and variables say.
 func (f *mastersFlags) masterSet() (s masterSet, err error) {
-	if s.masters, _, err = f.addresses(); err == nil {
-		s.connect, err = f.options()
+	if s.masters, _, err = f.addresses(); err != nil {
+		return s, err
 	}
+	if s.durable, err = f.declared(); err != nil {
+		return s, err
+	}
+	s.connect, err = f.options()
 	return s, err
 }
 
@@ -236,7 +242,6 @@ func (s *masterSet) clientConfig(name string) redlock.Config {
 	return redlock.Config{
 		Masters: s.masters, Username: opt.Username, Password: opt.Password, TLS: opt.TLS, DialTimeout: opt.DialTimeout,
 		Prefix:     opt.ClusterKey,
-		Durable:    !opt.Persistence,
 		ClientName: "redlock-" + name,
 
 		SentinelUsername: opt.SentinelUsername, SentinelPassword: opt.SentinelPassword, TrustAnySentinel: opt.TrustAnySentinel,
@@ -276,7 +281,20 @@ func hasCredentials(part string) bool {
 	return strings.Contains(part, "@") && !(strings.EqualFold(scheme, "unix") && strings.HasPrefix(rest, "/"))
 }
 
-// options returns how the masters are connected. Their Persistence is false if it was declared.
+// declared reports whether the masters were declared to persist every write.
+func (f *mastersFlags) declared() (bool, error) {
+	env := os.Getenv("REDLOCK_DURABLE")
+	if env == "" || f.flags.Changed("durable") {
+		return f.durable, nil
+	}
+	durable, err := strconv.ParseBool(env)
+	if err != nil {
+		return false, usageError("", "REDLOCK_DURABLE is %q, neither true nor false", env)
+	}
+	return durable, nil
+}
+
+// options returns how the masters are connected.
 func (f *mastersFlags) options() (conn.Options, error) {
 	opt := conn.Options{
 		Username:    os.Getenv("REDLOCK_USERNAME"),
@@ -287,14 +305,6 @@ func (f *mastersFlags) options() (conn.Options, error) {
 	if !f.flags.Changed("prefix") {
 		opt.ClusterKey = os.Getenv("REDLOCK_PREFIX")
 	}
-	durable := f.durable
-	if env := os.Getenv("REDLOCK_DURABLE"); env != "" && !f.flags.Changed("durable") {
-		var err error
-		if durable, err = strconv.ParseBool(env); err != nil {
-			return opt, usageError("", "REDLOCK_DURABLE is %q, neither true nor false", env)
-		}
-	}
-	opt.Persistence = !durable
 	if f.passwordFile != "" {
 		text, err := os.ReadFile(f.passwordFile)
 		if err != nil {

@@ -179,7 +179,7 @@ func TestTheMastersAreHandedOnWithTheirTLS(t *testing.T) {
 	given := []string{"a", "redis://u:p@b/1", "rediss://c:1", "unix://u:p@/d", "sentinel://u:p@e,f/g"}
 	require.Equal(t, "a:6379,redis://b:6379/1,rediss://c:1,unix:///d,sentinel://e:26379,f:26379/g", (&masterSet{masters: given}).handedOn())
 	require.Equal(t, "rediss://a:6379,rediss://b:6379/1,rediss://c:1,unix:///d,sentinels://e:26379,f:26379/g",
-		(&masterSet{given, conn.Options{TLS: new(tls.Config)}}).handedOn())
+		(&masterSet{masters: given, connect: conn.Options{TLS: new(tls.Config)}}).handedOn())
 	for _, given := range [][]string{{"cluster://u:p@a,b", "c:6379"}, {"cluster://a?db=2", "clusters://b"}, {"cluster"}} {
 		set := &masterSet{masters: given}
 		split := rejoined(strings.Split(set.handedOn(), ","))
@@ -192,7 +192,7 @@ func TestTheMastersAreHandedOnWithTheirTLS(t *testing.T) {
 // A cluster is a master like any other. The prefix stands before the keys on the masters, and is seen nowhere else.
 func TestCommandsTakeACluster(t *testing.T) {
 	t.Parallel()
-	clusters := redlocktest.StartClusters(t, 1, 1)
+	clusters := redlocktest.StartClusters(t, 1, 3) // one is to be down, and more than half must answer
 	list := clusters.Addr(0)
 	exit, d := diagnosed(t, []string{"REDLOCK_PREFIX={locks}:"}, "-m", list, "--try", "k")
 	require.Zero(t, exit)

@@ -56,6 +56,7 @@ func TestAReaderAmongOthersIsKnownAsTheParent(t *testing.T) {
 func TestRunTellsTheHolderWithoutScripts(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
+	aged(t, masters)
 	for i := range masters.N() {
 		for _, command := range [][]string{
 			{"SET", "k", "night-shift/ABCDEFGHIJKLMNOPQRSTUVWXYZ0", "PX", "3600000"},

@@ -33,7 +33,6 @@ func dialProbe(ctx context.Context, address string, opt conn.Options) (*probe, e
 		return nil, err
 	}
 	opt.ClientName = cmp.Or(opt.ClientName, probeName("ask"))
-	opt.Persistence = false // the doctor asks by itself, and the others do not rest on it
 	c, err := conn.Dial(ctx, addr, opt)
 	if err != nil {
 		return nil, err

@@ -409,6 +409,7 @@ func TestSystemdKnowsTheUnits(t *testing.T) {
 func TestTheTimersCommandRunsOncePerPeriod(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, nil)
+	d.age(t)
 	dir := t.TempDir()
 	job := filepath.Join(dir, "report")
 	require.NoError(t, os.WriteFile(job, []byte("#!/bin/sh\necho \"$REDLOCK_KEY\" >>"+dir+"/ran\n"), 0o700))

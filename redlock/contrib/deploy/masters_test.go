@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -173,6 +174,7 @@ type deployment struct {
 	dir   string // their files
 	addrs []string
 	ports []int
+	again []func() // starts each once more
 }
 
 // deploy starts masters as their systemd unit does. change may change redis.conf or users.acl.
@@ -205,6 +207,9 @@ func startMasters(t *testing.T, dir, unit string, ready func(port int) bool) *de
 				"/etc/redlock", dir, "$LISTEN", "127.0.0.1 "+host)
 			argv = append(argv, "--aclfile", filepath.Join(dir, "users.acl"), "--supervised", "no")
 			started = start(t, argv, filepath.Join(home, "log"), func() bool { return ready(port) })
+			d.again = append(d.again[:i], func() {
+				require.True(t, start(t, argv, filepath.Join(home, "again"), func() bool { return ready(port) }))
+			})
 		}
 		d.ports = append(d.ports, port)
 		d.addrs = append(d.addrs, fmt.Sprintf("%s:%d", host, port))
@@ -301,6 +306,30 @@ func replaced(t *testing.T, old, new string) func(conf, users string) (string, s
 	}
 }
 
+// age has the masters be known for days, as those are that a guard is not for: their witnesses are set back.
+func (d *deployment) age(t *testing.T) {
+	client, err := redlock.Open(t.Context(), redlock.Config{Masters: d.addrs, Username: "locker", Password: redlock.NewSecret(password(t, "locker")),
+		DialTimeout: deadline, RoundTimeout: deadline})
+	require.NoError(t, err)
+	defer client.Close()
+	m := client.NewMutex("lock:age", time.Second)
+	require.NoError(t, m.Lock(t.Context()))
+	for _, port := range d.ports {
+		require.Eventually(t, func() bool {
+			words := strings.Fields(talk(port, login(t, "admin"), "GET {}:since"))
+			if len(words) != 11 || !strings.Contains(words[10], "used") {
+				return false
+			}
+			for _, at := range []int{4, 5, 8, 9} { // the moments: of the process and of the birth, by two clocks
+				moment, err := strconv.ParseInt(words[at], 10, 64)
+				require.NoError(t, err)
+				words[at] = strconv.FormatInt(moment-(48*time.Hour).Microseconds(), 10)
+			}
+			return talk(port, login(t, "admin"), `SET {}:since "`+strings.Join(words, " ")+`"`) == "+OK"
+		}, deadline, 5*time.Millisecond)
+	}
+}
+
 func TestTheDoctorIsContent(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, nil)
@@ -369,7 +398,7 @@ func TestTheUserMayTakeEveryKindOfLock(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, nil)
 	open := func() *redlock.Client {
-		client, err := redlock.Open(t.Context(), redlock.Config{Masters: d.addrs, Username: "locker", Password: redlock.NewSecret(password(t, "locker")), Durable: true,
+		client, err := redlock.Open(t.Context(), redlock.Config{Masters: d.addrs, Username: "locker", Password: redlock.NewSecret(password(t, "locker")),
 			DialTimeout: deadline, RoundTimeout: deadline})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, client.Close()) })
@@ -413,6 +442,72 @@ func TestTheUserMayTakeEveryKindOfLock(t *testing.T) {
 		if refused := talk(port, login, "INFO errorstats"); !native { // newer servers have commands that README.md leaves out
 			require.NotContains(t, refused, "NOPERM", "it may do all that it tries")
 		}
+	}
+}
+
+// A master that is killed comes back with all that it had answered, whatever kind of lock it was: what a script has
+// written by several commands, it replays as the user default. Who starts then does not get what is held.
+func TestARestartedMasterForgetsNoLock(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, nil)
+	open := func() *redlock.Client {
+		client, err := redlock.Open(t.Context(), redlock.Config{Masters: d.addrs, Username: "locker", Password: redlock.NewSecret(password(t, "locker")),
+			DialTimeout: deadline, RoundTimeout: deadline})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, client.Close()) })
+		return client
+	}
+	holder := open()
+	kinds := map[string][]redlock.Option{
+		"plain":   nil,
+		"fence":   {redlock.WithFence()},
+		"keys":    {redlock.WithKeys("lock:more"), redlock.WithFence()},
+		"shared":  {redlock.WithShared(), redlock.WithFence()},
+		"permits": {redlock.WithPermits(1)},
+	}
+	var held []*redlock.Mutex
+	for name, opts := range kinds {
+		m := holder.NewMutex("lock:"+name, time.Hour, opts...)
+		require.NoError(t, m.TryLock(t.Context()), name)
+		require.NoError(t, m.Extend(t.Context()), name)
+		held = append(held, m)
+	}
+	released := holder.NewMutex("lock:released", time.Hour, redlock.WithFence())
+	require.NoError(t, released.TryLock(t.Context()))
+	require.NoError(t, released.Unlock(t.Context()))
+
+	// What there is, but for how long it will be there.
+	const script = `EVAL "local all, keys = {}, redis.call('KEYS', '*lock:*') table.sort(keys) for _, k in ipairs(keys) do ` +
+		`all[#all + 1] = k .. '=' .. redis.sha1hex(redis.call('DUMP', k)) .. (redis.call('PTTL', k) > 0 and '' or '!') end return table.concat(all, ' ')" 0`
+	keys := func(i int) string { return talk(d.ports[i], login(t, "admin"), script) }
+	var before []string
+	for i := range d.ports {
+		require.Eventually(t, func() bool { // the minority has it, too
+			return strings.Count(keys(i), "lock:") >= 9 && !strings.Contains(keys(i), "lock:released=")
+		}, deadline, 5*time.Millisecond, keys(i))
+		before = append(before, keys(i))
+	}
+	for i, port := range d.ports {
+		_, pid, _ := strings.Cut(talk(port, login(t, "admin"), "INFO server"), "process_id:")
+		pid, _, _ = strings.Cut(pid, "\r")
+		process, err := strconv.Atoi(pid)
+		require.NoError(t, err)
+		require.NoError(t, syscall.Kill(process, syscall.SIGKILL))
+		require.Eventually(t, func() bool { return strings.Contains(talk(port, "PING"), "refused") }, deadline, 5*time.Millisecond)
+		d.again[i]()
+		require.Eventually(t, func() bool { return !strings.Contains(keys(i), "LOADING") }, deadline, 5*time.Millisecond)
+		require.Equal(t, before[i], keys(i))
+		require.Contains(t, talk(port, login(t, "admin"), "INFO stats")+"unexpected_error_replies:0", "unexpected_error_replies:0")
+	}
+	next := open()
+	for name, opts := range kinds {
+		if name == "shared" {
+			opts = nil // a writer
+		}
+		require.Error(t, next.NewMutex("lock:"+name, time.Hour, opts...).TryLock(t.Context()), name)
+	}
+	for _, m := range held {
+		require.Positive(t, m.Remaining())
 	}
 }
 

@@ -62,7 +62,7 @@ func TestAPasswordIsChangedUnderALock(t *testing.T) {
 	old := password(t, "locker")
 	passwords := make(chan string, 1)
 	passwords <- old
-	client, err := redlock.Open(t.Context(), redlock.Config{Masters: d.addrs, Durable: true, DialTimeout: deadline, RoundTimeout: deadline,
+	client, err := redlock.Open(t.Context(), redlock.Config{Masters: d.addrs, DialTimeout: deadline, RoundTimeout: deadline,
 		Credentials: func(context.Context) (redlock.Credentials, error) {
 			now := <-passwords
 			passwords <- now

@@ -76,8 +76,9 @@ func SlotKey(key string, slot, of int) string {
 // MarkKey returns the key that says how many permits a key has.
 func MarkKey(key string) string { return string(appendBeside(nil, key, "}:permits")) }
 
-// WitnessKey returns the key of a cluster's witness ([conn.Options.Witness]), for locks with a prefix.
-func WitnessKey(prefix string) string { return string(appendBeside(nil, prefix, "}:witness")) }
+// WitnessKey returns the key of the masters' witness ([conn.Options.Witness]), for locks with a prefix. Clusters had one
+// before, }:witness, which old clients overwrite.
+func WitnessKey(prefix string) string { return string(appendBeside(nil, prefix, "}:since")) }
 
 // CutMarkKey undoes MarkKey.
 func CutMarkKey(mark string) (key string, ok bool) { return cutBeside(mark, "}:permits") }
@@ -127,7 +128,7 @@ func AppendQueueKey(dst []byte, name string) []byte {
 // Reserved reports whether a name is one of those that are kept beside a lock. See the package comment of
 // redlock.
 func Reserved(key string) bool {
-	for _, end := range [...]string{"}:fence", "}:permits", "}:writer", "}:line", "}:witness"} {
+	for _, end := range [...]string{"}:fence", "}:permits", "}:writer", "}:line", "}:since", "}:witness"} {
 		if begin, ok := strings.CutSuffix(key, end); ok && isBeside(begin) {
 			return true
 		}

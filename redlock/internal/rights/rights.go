@@ -30,6 +30,8 @@ var (
 	Queue   = Need{For: "queues between processes", Commands: []string{"zrank", "zadd", "zrem", "zrange"}, Keys: []string{"{KEY}:line*"}}
 
 	Restarts = Need{For: "masters that are asked who they are", Commands: []string{"info"}}
+	// Witness is for Config.Prefix unset, or one with which the locks' keys begin. See kind.WitnessKey.
+	Witness  = Need{For: "masters that say since when they have forgotten nothing", Keys: []string{"{}:since", "{KEY}:since"}}
 	Database = Need{For: "databases other than 0", Commands: []string{"select"}}
 	Telling  = Need{For: "masters that tell waiters of a release", Commands: []string{"client|tracking", "client|caching"}}
 	Loss     = Need{For: "masters that tell a holder of a loss", Commands: []string{"client|tracking", "client|caching", "exists"}}
@@ -39,7 +41,7 @@ var (
 )
 
 // Locks are the needs of a user who takes locks, in the order of the documentation of package conn.
-var Locks = []Need{Lock, Fence, Shared, Several, Permits, Queue, Restarts, Database, Telling, Loss, Group, Cluster, Native}
+var Locks = []Need{Lock, Fence, Shared, Several, Permits, Queue, Restarts, Witness, Database, Telling, Loss, Group, Cluster, Native}
 
 // Optional are the kinds of locks that a user can be without, and the queue.
 var Optional = []Need{Fence, Shared, Several, Permits, Queue}

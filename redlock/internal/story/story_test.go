@@ -205,16 +205,24 @@ func causes(told *story.Story, m story.Matter) (all []story.Cause) {
 func (s *scene) onTwo() *actor {
 	s.Helper()
 	s.masters.Break(2)
-	first := s.actor("web-1", nil).sees(2)
+	first := s.actor("web-1", without).sees(2)
 	first.takes(key, ttl)
 	s.masters.Heal(2)
 	return first
 }
 
+// unwitnessed has masters with a user who may not use the witness: so a master that has forgotten a lock is believed.
+func unwitnessed() redlocktest.Option {
+	return redlocktest.WithArgs("--user", "old", "on", ">pw", "~"+key+"*", "&*", "+@all")
+}
+
+// without is the Config of that user.
+func without(cfg *redlock.Config) { cfg.Username, cfg.Password = "old", redlock.NewSecret("pw") }
+
 // isGivenIt has a second client take the lock, which the first holds, and both release it.
 func (s *scene) isGivenIt(first *actor) *story.Story {
 	s.Helper()
-	second := s.actor("web-2", nil).sees(3)
+	second := s.actor("web-2", without).sees(3)
 	second.takes(key, ttl)
 	second.releases()
 	s.masters.Break(2) // the first client may have met it by now
@@ -223,7 +231,7 @@ func (s *scene) isGivenIt(first *actor) *story.Story {
 }
 
 func TestMasterForgets(t *testing.T) {
-	s := newScene(t, 3, redlocktest.WithLinks())
+	s := newScene(t, 3, unwitnessed(), redlocktest.WithLinks())
 	first := s.onTwo()
 	s.masters.Restart(1)
 	told := s.isGivenIt(first)
@@ -232,7 +240,7 @@ func TestMasterForgets(t *testing.T) {
 }
 
 func TestClockJumps(t *testing.T) {
-	s := newScene(t, 3, redlocktest.WithLinks(), redlocktest.WithClocks())
+	s := newScene(t, 3, unwitnessed(), redlocktest.WithLinks(), redlocktest.WithClocks())
 	first := s.onTwo()
 	s.masters.Jump(1, time.Hour)
 	told := s.isGivenIt(first)
@@ -241,7 +249,7 @@ func TestClockJumps(t *testing.T) {
 }
 
 func TestKeysAreDeleted(t *testing.T) {
-	s := newScene(t, 3, redlocktest.WithLinks())
+	s := newScene(t, 3, unwitnessed(), redlocktest.WithLinks())
 	first := s.onTwo()
 	s.masters.Flush(1)
 	told := s.isGivenIt(first)
