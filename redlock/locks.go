@@ -21,8 +21,8 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// ErrIncomplete: some masters did not answer, and a majority did. So [Client.Locks] has listed every lock that is held,
-// but not what is on the other masters alone.
+// ErrIncomplete: some masters were not looked through to the end, and a majority was. So [Client.Locks] has listed every
+// lock that is held, but not all that is on the other masters alone.
 var ErrIncomplete = errors.New("redlock: some masters are not in the list")
 
 // A LockKind says what a key is, by what it holds.
@@ -47,10 +47,10 @@ type LockInfo struct {
 	Held    bool         // as many masters as are a majority name one of the holders; of permits: all are taken
 	Holders []LockHolder // one for each token, those that most masters name first; of readers up to about 100
 	Fence   uint64       // the last fence of the key that a majority remembers; 0 if there is none
-	Readers int          // how many readers hold it, on the master that has most
-	Permits int          // how many permits there are
-	Used    int          // how many of them are held on a majority
-	Waiting int          // how many waiters are in line, one for each process; -1 if this user may not read it
+	Readers int          // how many readers hold it: as many masters as are a majority have so many, or more
+	Permits int          // how many permits there are, as most masters say
+	Used    int          // how many of them are held on a majority; -1 if they were not counted: see Client.Locks
+	Waiting int          // how many waiters are in line, as one master says; -1 if this user may not read it
 	Waiters []LockWaiter // these, in their order; the first 100
 	Masters int          // how many masters there are
 	Silent  []string     // the addresses of those that did not answer
@@ -117,14 +117,20 @@ type LockWaiter struct {
 // renamed.
 //
 // A master is asked for a page of 200 keys, and then for 50 locks or fewer, at a time: that keeps it for less than a
-// millisecond. The masters are looked through one after the other, so the list takes a round trip for 200 keys of each,
-// and some for 200 locks. The client holds one page, and 16 to 40 bytes for each lock that was listed, to list none twice. Nothing runs
+// millisecond. The masters are looked through a page of each at a time, so the list takes a round trip for 200 keys of
+// each, and some for 200 locks. The client holds one page, and 16 to 40 bytes for each lock that was listed, to list none twice. Nothing runs
 // while the loop's body does, or after the loop was left.
 //
-// A master that is down, or does not answer within Config.RoundTimeout (500 ms if that is zero), is not asked again.
-// The rows say which masters are missing (LockInfo.Silent). At the end, Locks yields an error: a *RoundError with the
-// reason of each master. It wraps ErrIncomplete if a majority has answered all, and ErrNoQuorum if not: then locks may
-// be missing, and it is not known whether those that were listed are held. If ctx ends or the client is closed, Locks
+// No master decides when the list ends, or how large it is. One that takes twice as long as a majority, and three times
+// the round timeout more, is left out: so can be one that is far away, or has far more keys than the others. None has more
+// than ten minutes, or 262,144 pages. Of what fewer masters say than are a majority, 4 MiB of each master's words are
+// listed. The permits of a key are as many as a majority says, or most masters. 100,000 are counted in one list: of a key
+// beyond, Used is -1.
+//
+// A master that is down, does not answer within Config.RoundTimeout (500 ms if that is zero), or is left out, is not asked
+// again. The rows say which masters are missing (LockInfo.Silent). At the end, Locks yields an error: a *RoundError with
+// the reason of each master, also of one whose words were not all listed. It wraps ErrIncomplete if a majority has answered
+// all, and ErrNoQuorum if not: then locks may be missing, and it is not known whether those that were listed are held. If ctx ends or the client is closed, Locks
 // yields that error, and ends. If the pattern is malformed, the error is no *RoundError.
 //
 // Locks needs the rights to EVAL, EVALSHA, SCAN, GETRANGE, PTTL, TYPE, TIME, ZCOUNT and ZRANGE, for the keys that match.
@@ -160,6 +166,10 @@ type lister struct {
 	call    *call
 	up      mux.Set // the masters that have answered so far
 	votes   []Vote
+	looks   []look
+	whose   int           // the master whose page is being listed; -1 if it is nobody's
+	charged time.Duration // until when the time of this list was counted
+	slots   int           // of permits that were asked for
 	seed    maphash.Seed
 	seen    map[uint64]struct{} // the rows that were yielded
 	ended   error               // the error of a context or a client that has ended
@@ -172,12 +182,13 @@ type lockName struct {
 }
 
 func newLister(c *Client, p string) *lister {
-	l := &lister{client: c, asked: cmp.Or(p, "*"), seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}}
+	l := &lister{client: c, asked: cmp.Or(p, "*"), whose: -1, seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}}
 	l.pattern = pattern(escaped.Replace(c.cfg.Prefix) + l.asked)
 	l.call = newCall().(*call) // it has large replies, so it does not go into the pool
 	for i := range c.masters {
 		l.up = l.up.With(i)
 		l.votes = append(l.votes, Vote{Addr: c.masters.at(i), Verdict: VerdictYes})
+		l.looks = append(l.looks, look{cursor: "0"})
 	}
 	return l
 }
@@ -198,16 +209,14 @@ func (l *lister) check() error {
 
 // run returns false if the loop was left.
 func (l *lister) run(ctx context.Context, yield func(LockInfo, error) bool) bool {
+	l.charged = l.client.now()
 	key, literal := l.pattern.literal()
 	if l.literal = literal; literal {
 		return l.list(ctx, []lockName{{key, false}, {key, true}}, yield)
 	}
-	for master := range l.votes {
-		for cursor, on := "0", true; on; {
-			var names []lockName
-			if names, cursor, on = l.page(ctx, master, cursor); !l.list(ctx, names, yield) {
-				return false
-			}
+	for l.whose = l.next(); l.whose >= 0; l.whose = l.next() {
+		if !l.list(ctx, l.page(ctx), yield) {
+			return false
 		}
 	}
 	return true
@@ -216,6 +225,12 @@ func (l *lister) run(ctx context.Context, yield func(LockInfo, error) bool) bool
 // lacks is the error that ends the list; nil if nothing is missing.
 func (l *lister) lacks(ctx context.Context) error {
 	e := unasked(OpLocks, l.asked, nil, "")
+	capped := false
+	for i := range l.looks {
+		if l.looks[i].capped && l.up.Has(i) {
+			capped, l.votes[i].Verdict, l.votes[i].Err = true, VerdictFailed, errAlone
+		}
+	}
 	switch answered := l.up.Len(); {
 	case errors.Is(l.ended, mux.ErrClosed):
 		e.reason = ErrClosed
@@ -223,7 +238,7 @@ func (l *lister) lacks(ctx context.Context) error {
 	case l.ended != nil:
 		e.cut, e.Votes = true, l.votes
 		return e.endedBy(ctx, l.ended)
-	case answered == len(l.votes):
+	case answered == len(l.votes) && !capped:
 		return nil
 	case answered >= majority(len(l.votes)):
 		e.reason = ErrIncomplete
@@ -252,30 +267,35 @@ func (l *lister) ask(ctx context.Context, of mux.Set, s script.Script, args ...s
 		case v.Verdict == VerdictYes:
 			answered = answered.With(i)
 		default:
-			l.up &^= mux.Set(0).With(i)
-			l.votes[i].Verdict, l.votes[i].Err = VerdictFailed, cmp.Or(v.Err, error(mux.ErrTimeout))
+			l.leave(i, cmp.Or(v.Err, error(mux.ErrTimeout)))
 		}
 	}
-	return answered
+	l.charge(answered)
+	return answered & l.up
 }
 
 func (l *lister) reply(master int) resp.Value { return l.call.op.Votes[master].Reply }
 
-// page returns the locks of one page of a master's keys, but for those that were yielded. on is false after the last
-// page.
-func (l *lister) page(ctx context.Context, master int, cursor string) (names []lockName, next string, on bool) {
+// page returns the locks of the next page of a master's keys, but for those that were yielded.
+func (l *lister) page(ctx context.Context) (names []lockName) {
 	const longest = maxKey + 64 // with what may stand around a lock's key
-	only := mux.Set(0).With(master)
+	look, only := &l.looks[l.whose], mux.Set(0).With(l.whose)
 	for count := pageCount; ; count = max(count/20, 1) {
-		if l.ask(ctx, only, pageScript, cursor, l.around(), strconv.Itoa(count), strconv.Itoa(longest)) == 0 {
-			return nil, "", false
+		if l.ask(ctx, only, pageScript, look.cursor, l.around(), strconv.Itoa(count), strconv.Itoa(longest)) == 0 {
+			return nil
 		}
-		elems := l.reply(master).Elems()
+		look.pages++
+		elems := l.reply(l.whose).Elems()
 		first, more := elems.Next()
-		if !more {
+		if !more && count > 1 {
 			continue // the names were too long
 		}
-		next = textOf(first)
+		look.cursor = textOf(first)
+		if _, err := strconv.ParseUint(look.cursor, 10, 64); err != nil {
+			l.leave(l.whose, mux.ErrUnexpected)
+			return nil
+		}
+		look.done = look.cursor == "0"
 		found := map[lockName]bool{} // SCAN may return a key twice
 		for v, more := elems.Next(); more; v, more = elems.Next() {
 			name, ok := lockOf(string(v.Bytes()))
@@ -286,7 +306,7 @@ func (l *lister) page(ctx context.Context, master int, cursor string) (names []l
 				}
 			}
 		}
-		return names, next, next != "0" && next != ""
+		return names
 	}
 }
 
@@ -319,7 +339,7 @@ func (l *lister) hash(name lockName) uint64 { return maphash.Comparable(l.seed, 
 
 // list asks all masters about the locks, and yields those that are there. It returns false if the loop was left.
 func (l *lister) list(ctx context.Context, names []lockName, yield func(LockInfo, error) bool) bool {
-	for len(names) > 0 {
+	for len(names) > 0 && (l.whose < 0 || l.up.Has(l.whose)) {
 		rows := l.rows(ctx, names)
 		if len(rows) == 0 { // no master is left
 			return true
@@ -339,6 +359,7 @@ func (l *lister) list(ctx context.Context, names []lockName, yield func(LockInfo
 			if !yield(info, nil) {
 				return false
 			}
+			l.charged = l.client.now() // what the loop's body takes is nobody's
 		}
 		names = names[len(rows):]
 	}
@@ -348,14 +369,17 @@ func (l *lister) list(ctx context.Context, names []lockName, yield func(LockInfo
 // A listed is a lock, and what each master says of it.
 type listed struct {
 	lockName
-	rows  []lockRow // by master; empty for those that are silent
-	slots int       // how many permits there are
+	rows  []lockRow       // by master; empty for those that are silent
+	marks map[int]mux.Set // how many permits there are, as these masters say
+	slots int             // how many there are
+	blind bool            // and they are not to be asked for
 	taken map[lockClaim][]heldOn
 }
 
 type lockClaim struct {
 	token  string
 	permit int
+	reader bool
 }
 
 type heldOn struct {
@@ -363,7 +387,8 @@ type heldOn struct {
 	left   time.Duration
 }
 
-// rows asks all masters about the first of the locks: as many as all masters have answered.
+// rows asks all masters about the first of the locks: as many as a majority has answered. One that has answered fewer is
+// asked for the rest.
 func (l *lister) rows(ctx context.Context, names []lockName) []listed {
 	var args []string
 	size := 0
@@ -378,23 +403,43 @@ func (l *lister) rows(ctx context.Context, names []lockName) []listed {
 			args = append(args, key, string(kind.AppendQueueKey(nil, key)))
 		}
 	}
-	answered := l.ask(ctx, l.up, locksScript, args...)
 	all := make([][]lockRow, len(l.votes))
-	n := len(names)
-	for i := range all {
-		if answered.Has(i) {
-			all[i] = readRows(l.reply(i))
-			n = min(n, len(all[i]))
+	ask := func(of mux.Set, args []string) {
+		answered := l.ask(ctx, of, locksScript, args...)
+		for i := range all {
+			if !answered.Has(i) {
+				continue
+			}
+			rows := readRows(l.reply(i))
+			if len(rows) == 0 {
+				l.leave(i, mux.ErrUnexpected)
+			}
+			all[i] = append(all[i], rows...)
 		}
 	}
-	if answered == 0 {
+	ask(l.up, args)
+	var counts []int
+	for i := range all {
+		if l.up.Has(i) {
+			counts = append(counts, len(all[i]))
+		}
+	}
+	if len(counts) == 0 || l.ended != nil {
 		return nil
 	}
-	out := make([]listed, n)
+	slices.Sort(counts)
+	out := make([]listed, min(counts[max(0, len(counts)-majority(len(all)))], len(names)))
+	for master := range all {
+		for l.up.Has(master) && len(all[master]) < len(out) {
+			if ask(mux.Set(0).With(master), args[2*len(all[master]):2*len(out)]); l.ended != nil {
+				return nil
+			}
+		}
+	}
 	for i := range out {
-		out[i] = listed{names[i], make([]lockRow, len(all)), 0, map[lockClaim][]heldOn{}}
+		out[i] = listed{lockName: names[i], rows: make([]lockRow, len(all)), marks: map[int]mux.Set{}, taken: map[lockClaim][]heldOn{}}
 		for master := range all {
-			if answered.Has(master) {
+			if l.up.Has(master) {
 				out[i].add(master, all[master][i])
 			}
 		}
@@ -406,22 +451,47 @@ func (l *lister) rows(ctx context.Context, names []lockName) []listed {
 func (r *listed) add(master int, row lockRow) {
 	r.rows[master] = row
 	if r.permits {
-		if n, err := strconv.Atoi(row.value); err == nil && n <= kind.MaxPermits {
-			r.slots = max(r.slots, n)
+		if n, err := strconv.Atoi(row.value); err == nil && 0 < n && n <= kind.MaxPermits {
+			r.marks[n] = r.marks[n].With(master)
 		}
 		return
 	}
 	if row.there && row.readers == 0 {
-		r.claim(master, row.value, 0, row.left)
+		r.claim(master, lockClaim{token: row.value}, row.left)
 	}
 	for _, reader := range row.first {
-		r.claim(master, reader.token, 0, reader.left)
+		r.claim(master, lockClaim{token: reader.token, reader: true}, reader.left)
 	}
 }
 
-func (r *listed) claim(master int, token string, permit int, left time.Duration) {
-	c := lockClaim{token, permit}
-	r.taken[c] = append(r.taken[c], heldOn{master, left})
+func (r *listed) claim(master int, c lockClaim, left time.Duration) {
+	on := r.taken[c]
+	if slices.ContainsFunc(on, func(h heldOn) bool { return h.master == master }) {
+		return // it can say so as often as it likes
+	}
+	r.taken[c] = append(on, heldOn{master, left})
+}
+
+// count decides how many permits there are. All masters that have one have the mark, too: so a majority has that of those
+// which are held.
+func (l *lister) count(r *listed) {
+	var by mux.Set
+	for n, on := range r.marks {
+		if on.Len() > by.Len() || on.Len() == by.Len() && n < r.slots {
+			r.slots, by = n, on
+		}
+	}
+	switch {
+	case l.literal:
+	case by.Len() < majority(len(l.votes)):
+		if !l.affords(by, r.slots*slotWords) {
+			r.slots = 0
+		}
+	case l.slots+r.slots > maxSlots:
+		r.blind = true
+	default:
+		l.slots += r.slots
+	}
 }
 
 // askSlots asks for the permits of the locks.
@@ -444,16 +514,17 @@ func (l *lister) askSlots(ctx context.Context, rows []listed) {
 			}
 			elems := l.reply(master).Elems()
 			for _, s := range slots {
-				v, _ := elems.Next()
-				if left := nextInt(&elems); left != -2 {
-					s.row.claim(master, textOf(v), s.number, timeLeft(left))
+				v, more := elems.Next()
+				if left := nextInt(&elems); more && left != -2 {
+					s.row.claim(master, lockClaim{token: textOf(v), permit: s.number}, timeLeft(left))
 				}
 			}
 		}
 		slots, names, size = slots[:0], names[:0], 0
 	}
 	for i := range rows {
-		for number := 1; number <= rows[i].slots; number++ {
+		l.count(&rows[i])
+		for number := 1; number <= rows[i].slots && !rows[i].blind; number++ {
 			slots = append(slots, slot{&rows[i], number})
 			names = append(names, kind.SlotKey(rows[i].key, number, rows[i].slots))
 			if size += len(rows[i].key); len(slots) == slotsAtOnce || size > askedBytes {
@@ -469,6 +540,8 @@ func (r *listed) info(l *lister) (info LockInfo, there bool) {
 	info = LockInfo{Key: strings.TrimPrefix(r.key, l.client.cfg.Prefix), Permits: r.slots, Masters: len(l.votes)}
 	quorum := majority(len(l.votes))
 	var fences []uint64
+	var readers []int
+	var on mux.Set // the masters that have anything of it
 	others, listable := 0, false
 	for master, row := range r.rows {
 		if !l.up.Has(master) {
@@ -476,7 +549,10 @@ func (r *listed) info(l *lister) (info LockInfo, there bool) {
 			continue
 		}
 		fences = append(fences, row.fence)
-		info.Readers = max(info.Readers, row.readers)
+		readers = append(readers, row.readers)
+		if row.waiting > 0 {
+			on = on.With(master)
+		}
 		if row.readers < 0 || row.readers > 0 && len(row.first) == 0 {
 			others++
 		}
@@ -484,23 +560,38 @@ func (r *listed) info(l *lister) (info LockInfo, there bool) {
 	if slices.Sort(fences); len(fences) >= quorum {
 		info.Fence = fences[len(fences)-quorum]
 	}
-	r.line(&info)
-	for c, on := range r.taken {
+	if slices.Sort(readers); len(readers) > 0 {
+		info.Readers = max(0, readers[max(0, len(readers)-quorum)])
+	}
+	r.line(l, &info)
+	type holder struct {
+		LockHolder
+		reader bool
+	}
+	var holders []holder
+	for c, at := range r.taken {
+		var by mux.Set
+		for _, one := range at {
+			by = by.With(one.master)
+		}
+		if on |= by; by.Len() < quorum && !l.affords(by, len(c.token)) {
+			continue
+		}
 		token, reason, revoked := kind.CutTombstone(c.token)
 		if !revoked {
 			token = c.token
 		}
-		h := LockHolder{Token: NewSecret(token), Permit: c.permit, Held: len(on) >= quorum, Revoked: revoked, Reason: reason}
+		h := LockHolder{Token: NewSecret(token), Permit: c.permit, Held: by.Len() >= quorum, Revoked: revoked, Reason: reason}
 		if h.Token.IsZero() {
 			h.Token = UnknownToken
 		}
 		var left []time.Duration
-		for _, at := range on {
-			h.Masters = append(h.Masters, l.votes[at.master].Addr)
-			left = append(left, at.left)
+		for _, one := range at {
+			h.Masters = append(h.Masters, l.votes[one.master].Addr)
+			left = append(left, one.left)
 		}
 		h.TTL = lasting(left, quorum)
-		if looks := looksLike(token, h.TTL); looks == KindOther || looks == KindForeign && info.Readers > 0 {
+		if looks := looksLike(token, h.TTL); looks == KindOther || looks == KindForeign && c.reader {
 			h.Token = UnknownToken
 		} else {
 			listable = true
@@ -511,39 +602,57 @@ func (r *listed) info(l *lister) (info LockInfo, there bool) {
 				info.Used++
 			}
 		}
-		info.Holders = append(info.Holders, h)
+		holders = append(holders, holder{h, c.reader})
 	}
-	slices.SortFunc(info.Holders, func(a, b LockHolder) int {
+	slices.SortFunc(holders, func(a, b holder) int {
 		return cmp.Or(cmp.Compare(len(b.Masters), len(a.Masters)), cmp.Compare(a.Permit, b.Permit),
 			cmp.Compare(a.Owner(), b.Owner()), strings.Compare(a.Token.Reveal(), b.Token.Reveal()))
 	})
+	for _, h := range holders {
+		info.Holders = append(info.Holders, h.LockHolder)
+	}
 	switch {
 	case r.permits:
 		info.Held = info.Used > 0 && info.Used == info.Permits
-		if len(info.Holders) > 0 || info.Waiting > 0 {
+		if r.blind {
+			info.Used, listable = -1, true
+		}
+		if listable || len(holders) > 0 || info.Waiting > 0 {
 			info.Kind = KindPermits
 		}
-	case len(info.Holders) > 0:
-		first := info.Holders[0]
+	case len(holders) > 0:
+		first := holders[0]
 		info.Kind = looksLike(first.Token.Reveal(), first.TTL)
-		if info.Readers > 0 && info.Kind == KindPlain {
+		if first.reader && info.Kind == KindPlain {
 			info.Kind = KindShared
 		}
 	case others > 0:
 		info.Kind, info.Held = KindOther, others >= quorum
 	}
-	return info, listable || info.Waiting > 0 || l.literal && info.Kind != KindNone
+	switch {
+	case l.literal:
+		return info, info.Kind != KindNone || info.Waiting > 0
+	case !listable && info.Waiting <= 0:
+		return info, false
+	}
+	agreed := r.blind || slices.ContainsFunc(info.Holders, func(h LockHolder) bool { return h.Held })
+	return info, agreed || l.affords(on, len(r.key))
 }
 
 // line adds the waiters. They stand in the queue of one master. For a moment some can stand in that of another, and then
 // those come last.
-func (r *listed) line(info *LockInfo) {
-	rows, listed := slices.Clone(r.rows), map[string]bool{}
-	slices.SortStableFunc(rows, func(a, b lockRow) int { return cmp.Compare(len(b.waiters), len(a.waiters)) })
-	for _, row := range rows {
-		info.Waiting = max(info.Waiting, row.waiting)
+func (r *listed) line(l *lister, info *LockInfo) {
+	var masters []int
+	listed, unread := map[string]bool{}, false
+	for master := range r.rows {
+		masters = append(masters, master)
+	}
+	slices.SortStableFunc(masters, func(a, b int) int { return cmp.Compare(len(r.rows[b].waiters), len(r.rows[a].waiters)) })
+	for _, master := range masters {
+		row := &r.rows[master]
+		info.Waiting, unread = max(info.Waiting, row.waiting), unread || row.waiting < 0
 		for _, w := range row.waiters {
-			if listed[w.id] {
+			if listed[w.id] || len(info.Waiters) == maxListed || !l.affords(mux.Set(0).With(master), len(w.note)) {
 				continue
 			}
 			listed[w.id] = true
@@ -553,8 +662,7 @@ func (r *listed) line(info *LockInfo) {
 		}
 	}
 	info.Waiting = max(info.Waiting, len(info.Waiters))
-	info.Waiters = info.Waiters[:min(len(info.Waiters), maxListed)]
-	if info.Waiting == 0 && slices.ContainsFunc(rows, func(row lockRow) bool { return row.waiting < 0 }) {
+	if info.Waiting == 0 && unread {
 		info.Waiting = -1
 	}
 }

@@ -189,26 +189,29 @@ func readRow(row resp.Value) (r lockRow) {
 	}
 	fields := row.Elems()
 	value, _ := fields.Next()
-	r.value = textOf(value)
+	r.value = cut(textOf(value), 1024)
 	left, _ := fields.Next()
 	ms, _ := left.Int()
 	r.there, r.left = ms != -2, timeLeft(ms)
 	r.readers = int(nextInt(&fields))
 	readers, _ := fields.Next()
 	each := elemsOf(readers)
-	for token, more := each.Next(); more; token, more = each.Next() {
-		r.first = append(r.first, lockRowReader{textOf(token), timeLeft(nextInt(&each))})
+	for token, more := each.Next(); more && len(r.first) < maxListed; token, more = each.Next() {
+		r.first = append(r.first, lockRowReader{cut(textOf(token), 256), timeLeft(nextInt(&each))})
 	}
 	r.fence = uint64(max(nextInt(&fields), 0))
 	r.waiting = int(nextInt(&fields))
 	waiters, _ := fields.Next()
 	each = elemsOf(waiters)
-	for id, more := each.Next(); more; id, more = each.Next() {
+	for id, more := each.Next(); more && len(r.waiters) < maxListed; id, more = each.Next() {
 		note, _ := each.Next()
-		r.waiters = append(r.waiters, lockRowWaiter{textOf(id), []byte(textOf(note)), timeLeft(nextInt(&each))})
+		r.waiters = append(r.waiters, lockRowWaiter{cut(textOf(id), 64), []byte(cut(textOf(note), 160)), timeLeft(nextInt(&each))})
 	}
 	return r
 }
+
+// cut is what the script does: one that lies may not.
+func cut(s string, most int) string { return s[:min(len(s), most)] }
 
 func nextInt(of *resp.Iter) int64 {
 	v, _ := of.Next()

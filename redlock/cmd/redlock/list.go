@@ -45,7 +45,8 @@ can write any name.
 
 Exit status: 0 locks were listed, 1 there is none, 97 too few masters answered to
 tell what is held, 64 wrong usage, 74 write error. If only some masters do not
-answer, ls says on stderr what the list lacks.
+answer, or one is much slower than the others, ls says on stderr what the list
+lacks.
 ` + mastersHelp,
 		Example: `  redlock ls
   redlock ls 'lock:*'
@@ -272,6 +273,9 @@ func heldBy(lock redlock.LockInfo) string {
 	case lock.Kind == redlock.KindOther:
 		return "no lock"
 	case lock.Kind == redlock.KindPermits:
+		if lock.Used < 0 {
+			return "not counted, of " + plural(lock.Permits, "permit")
+		}
 		return fmt.Sprintf("%d of %s", lock.Used, plural(lock.Permits, "permit"))
 	case lock.Readers > 1:
 		return plural(lock.Readers, "reader")
