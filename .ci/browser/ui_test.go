@@ -217,6 +217,10 @@ func TestAHungMasterIsSeen(t *testing.T) {
 	p.await(`document.getElementById('masters-count').textContent === '2 of 3 up, 2 needed' && document.getElementById('masters').rows[1].cells[1].className === 'bad'`)
 	p.await(row("k"))
 	p.await(`document.getElementById('list-error').hidden === false`)
+	masters.Pause(2)
+	p.await(`/^\d+\.0s old$/.test(document.getElementById('locks-age').textContent)`)
+	masters.Resume(2)
+	p.await(`document.getElementById('locks-age').textContent === ''`)
 	masters.Resume(1)
 	p.await(`document.getElementById('masters-count').textContent === '3 of 3 up, 2 needed' && document.getElementById('list-error').hidden`)
 }

@@ -1,9 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/subtle"
 	"embed"
 	"encoding/json"
 	"errors"
@@ -34,7 +34,9 @@ ls'), who holds them and who waits, the masters and what 'redlock doctor' finds,
 and the clients. The page shows changes within a second.
 
 It listens on this machine alone. The address that it prints holds a secret, and
-nobody gets the page without it. To look at it from elsewhere, forward the port:
+nobody gets the page without it. It is good for one browser: when it was opened,
+ui prints the next one. If it was opened, and not by you, end ui. To look at it
+from elsewhere, forward the port:
 
   ssh -N -L 7380:127.0.0.1:7380 host
 
@@ -85,7 +87,7 @@ type uiServer struct {
 	allowRevoke bool
 
 	client *redlock.Client
-	secret string // that a browser must know
+	door   *uiDoor
 	place  string // the path of the page: see uiCookie
 	live   uiState
 }
@@ -94,7 +96,10 @@ type uiServer struct {
 // another user's. So the cookie is for the path of the page alone, and nobody can guess that.
 const uiCookie = "redlock-ui"
 
-const uiWatches = 64 // how many streams there are at most: a browser has one or two
+const (
+	uiWatches  = 64               // how many streams there are at most: a browser has one or two
+	uiPatience = 20 * time.Second // how long a browser may take for an answer, or a message
+)
 
 func (s *uiServer) run(ctx context.Context, listen string) error {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
@@ -110,33 +115,41 @@ func (s *uiServer) run(ctx context.Context, listen string) error {
 		return usageError("", "%w", err)
 	}
 	address := l.Addr().(*net.TCPAddr)
-	s.secret, s.place = rand.Text(), "/"+rand.Text()+"/"
+	s.place = "/" + rand.Text() + "/"
+	out := newTerminal(os.Stdout)
+	s.door = newUIDoor(func(secret string) { out.printf("http://%s/?key=%s\n", uiAddress(address), secret) })
+	if err := out.failure(); err != nil {
+		return err
+	}
 
 	ctx, cancel := context.WithCancel(ctx)
 	s.live.begin(ctx, s)
 	defer s.live.wait()
 	defer cancel()
-	server := http.Server{
-		Handler:        s.handler(),
-		ReadTimeout:    10 * time.Second, // of a stream, newStream ends it
-		IdleTimeout:    time.Minute,
-		MaxHeaderBytes: 16 << 10,
-		BaseContext:    func(net.Listener) context.Context { return ctx }, // which ends the streams
-	}
+	server := s.server(ctx)
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
-	out := newTerminal(os.Stdout)
-	out.printf("http://%s/?key=%s\n", uiAddress(address), s.secret)
-	if err := out.failure(); err != nil {
-		return err
-	}
+	go s.door.run(ctx) // nobody waits for it: a terminal may stand still
 	if !address.IP.IsLoopback() {
 		complain("who reads the network between browsers and "+uiAddress(address)+" reads the page's secret", "put a proxy with TLS before it")
 	}
-	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(&uiListener{Listener: l}); !errors.Is(err, http.ErrServerClosed) {
 		return &failure{exitIO, err, ""}
 	}
 	return nil
+}
+
+// server serves the page until ctx ends.
+func (s *uiServer) server(ctx context.Context) *http.Server {
+	return &http.Server{
+		Handler:        s.handler(),
+		ReadTimeout:    10 * time.Second, // of a stream, newStream ends it
+		WriteTimeout:   uiPatience,       // of a stream, each message has as long
+		IdleTimeout:    time.Minute,
+		MaxHeaderBytes: 16 << 10,
+		BaseContext:    func(net.Listener) context.Context { return ctx }, // which ends the streams
+		ConnContext:    withConn,
+	}
 }
 
 // checkPattern returns what is wrong with a pattern. It asks no master.
@@ -189,19 +202,27 @@ func (s *uiServer) handler() http.Handler {
 			http.Error(w, "This host is not named with --host.", http.StatusForbidden)
 		case !sameOrigin(r):
 			http.Error(w, "Another page must not ask for this.", http.StatusForbidden)
-		case r.Method == http.MethodGet && r.URL.Path == "/" && s.isSecret(r.URL.Query().Get("key")):
-			http.SetCookie(w, &http.Cookie{Name: uiCookie, Value: s.secret, Path: s.place, HttpOnly: true, SameSite: http.SameSiteStrictMode})
+		case r.Method == http.MethodGet && r.URL.Path == "/":
+			cookie := s.door.enter(r.URL.Query().Get("key"))
+			if cookie == "" {
+				http.Error(w, unknownBrowser, http.StatusUnauthorized)
+				return
+			}
+			http.SetCookie(w, &http.Cookie{Name: uiCookie, Value: cookie, Path: s.place, HttpOnly: true, SameSite: http.SameSiteStrictMode})
 			// A redirect would carry the SameSite of the page that led here: another one's leaves the cookie behind.
 			h.Set("Content-Type", "text/html; charset=utf-8")
 			h.Set("Refresh", "0; url="+s.place)
 			fmt.Fprintf(w, "<!doctype html><title>redlock</title><a href=%q>redlock</a>\n", s.place)
-		case !s.knows(r):
-			http.Error(w, "Open the address that redlock ui has printed: it holds a secret.", http.StatusUnauthorized)
+		case !s.door.knows(r):
+			http.Error(w, unknownBrowser, http.StatusUnauthorized)
 		default:
+			welcome(r)
 			http.StripPrefix(strings.TrimSuffix(s.place, "/"), pages).ServeHTTP(w, r)
 		}
 	})
 }
+
+const unknownBrowser = "Open the address that redlock ui has printed last: it holds a secret, and is good for one browser."
 
 // knownHost reports whether a browser asked for a host that is this one. A page of another host whose name has come
 // to lead here (DNS rebinding) has that name.
@@ -231,15 +252,6 @@ func sameOrigin(r *http.Request) bool {
 	return true
 }
 
-func (s *uiServer) isSecret(given string) bool {
-	return subtle.ConstantTimeCompare([]byte(given), []byte(s.secret)) == 1
-}
-
-func (s *uiServer) knows(r *http.Request) bool {
-	c, err := r.Cookie(uiCookie)
-	return err == nil && s.isSecret(c.Value)
-}
-
 // A stream is a stream of events to a browser (server-sent events).
 type stream struct {
 	w http.ResponseWriter
@@ -255,7 +267,7 @@ func newStream(w http.ResponseWriter) stream {
 
 // send writes messages. One that the browser does not take within a while is an error.
 func (s stream) send(messages ...[]byte) error {
-	if err := s.c.SetWriteDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := s.c.SetWriteDeadline(time.Now().Add(uiPatience)); err != nil {
 		return err
 	}
 	for _, m := range messages {
@@ -268,11 +280,38 @@ func (s stream) send(messages ...[]byte) error {
 
 // uiMessage is an event with what it says.
 func uiMessage(event string, v any) []byte {
+	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", event, uiJSON(v))
+}
+
+// uiJSON is all that a browser is told: of v each text as [conn.Printable] has it. Masters, clients and holders have
+// written most of it.
+func uiJSON(v any) []byte {
 	data, err := json.Marshal(v) // it escapes < and >, and has no line end
 	if err != nil {
 		panic(err) // it is one of our types
 	}
-	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", event, data)
+	var out []byte
+	for len(data) > 0 {
+		begin := bytes.IndexByte(data, '"')
+		if begin < 0 {
+			break
+		}
+		end := begin + 1
+		for data[end] != '"' {
+			if data[end] == '\\' {
+				end++
+			}
+			end++
+		}
+		var text string
+		if err := json.Unmarshal(data[begin:end+1], &text); err != nil {
+			panic(err) // we have just written it
+		}
+		text = conn.Printable(text)
+		said, _ := json.Marshal(text)
+		out, data = append(append(out, data[:begin]...), said...), data[end+1:]
+	}
+	return append(out, data...)
 }
 
 // events sends all there is, and then each change.
@@ -336,7 +375,7 @@ func (s *uiServer) revoke(w http.ResponseWriter, r *http.Request) {
 	answer := func(status int, text string) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
-		json.NewEncoder(w).Encode(map[string]string{"error": text})
+		w.Write(uiJSON(map[string]string{"error": text}))
 	}
 	if !s.allowRevoke {
 		answer(http.StatusForbidden, "redlock ui was started without --allow-revoke")
@@ -375,10 +414,10 @@ func (s *uiServer) revoke(w http.ResponseWriter, r *http.Request) {
 		switch err := s.client.Revoke(r.Context(), lock.Key, asked.Reason, opts...); {
 		case errors.Is(err, redlock.ErrNotHeld):
 		case errors.Is(err, redlock.ErrNoQuorum):
-			answer(http.StatusBadGateway, conn.Printable(err.Error()))
+			answer(http.StatusBadGateway, err.Error())
 			return
 		case err != nil:
-			answer(http.StatusBadRequest, conn.Printable(err.Error()))
+			answer(http.StatusBadRequest, err.Error())
 			return
 		default:
 			revoked++

@@ -28,6 +28,7 @@ type uiState struct {
 	browsers map[*browser]bool
 	rows     map[string]*uiLock // by their IDs
 	latest   map[string][]byte  // the last message of each event but locks
+	listed   int64              // when the last list began that has all that is held; 0 before it
 }
 
 // A browser is one that looks. Its messages are closed if it is too slow for them.
@@ -86,7 +87,7 @@ func newUILock(lock redlock.LockInfo, now time.Time) *uiLock {
 		}
 		return new(now.Add(ttl).UnixMilli())
 	}
-	row := &uiLock{ID: rowID(lock.Kind, lock.Key), Key: conn.Printable(lock.Key), Kind: string(lock.Kind), Held: lock.Held || lock.Used > 0, Holder: heldBy(lock),
+	row := &uiLock{ID: rowID(lock.Kind, lock.Key), Key: conn.Printable(lock.Key) /* before JSON, which is UTF-8 */, Kind: string(lock.Kind), Held: lock.Held || lock.Used > 0, Holder: heldBy(lock),
 		Waiting: lock.Waiting, Fence: lock.Fence, Holders: []uiHolder{}, Waiters: []uiWaiter{}, Silent: lock.Silent, info: lock}
 	if h, ok := leaderOf(lock); ok {
 		row.Ends = ends(h.TTL)
@@ -259,7 +260,7 @@ func lockMessages(reset bool, set []*uiLock, gone []string) (all [][]byte) {
 
 // listLocks lists the locks, and tells of what has changed.
 func (u *uiState) listLocks(ctx context.Context) {
-	found := map[string]*uiLock{}
+	found, begun := map[string]*uiLock{}, time.Now()
 	var problem error
 	for lock, err := range u.server.client.Locks(ctx, u.server.pattern) {
 		if err != nil {
@@ -277,11 +278,14 @@ func (u *uiState) listLocks(ctx context.Context) {
 	blind := problem != nil && !errors.Is(problem, redlock.ErrIncomplete)
 	switch {
 	case blind:
-		text = conn.Printable(strings.TrimPrefix(problem.Error(), "redlock: "))
+		text = strings.TrimPrefix(problem.Error(), "redlock: ")
 	case errors.As(problem, &round):
-		text = "Every lock that is held is listed. Not listed is what these masters alone have: " + strings.Join(silent(round), ", ")
+		text = "Every lock that is held is listed. Not listed is all or some of what these masters alone have: " + strings.Join(silent(round), ", ")
 	}
-	u.say("list", map[string]any{"error": text, "complete": !blind})
+	if !blind {
+		u.listed = begun.UnixMilli()
+	}
+	u.say("list", map[string]any{"error": text, "complete": !blind, "now": time.Now().UnixMilli(), "listed": u.listed})
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	var set []*uiLock
@@ -305,7 +309,7 @@ func (u *uiState) listLocks(ctx context.Context) {
 func silent(e *redlock.RoundError) (all []string) {
 	for _, v := range e.Votes {
 		if v.Err != nil {
-			all = append(all, conn.Printable(v.Addr))
+			all = append(all, v.Addr)
 		}
 	}
 	return all
@@ -338,7 +342,7 @@ func (u *uiState) readMasters(context.Context) {
 		if m.RTT > 0 {
 			rtt = brief(m.RTT)
 		}
-		all = append(all, master{m.Addr, string(m.Phase), conn.Printable(m.Err), rtt, m.Failures, m.Owed, m.Debts, m.Notifies})
+		all = append(all, master{m.Addr, string(m.Phase), m.Err, rtt, m.Failures, m.Owed, m.Debts, m.Notifies})
 	}
 	u.say("masters", all)
 }

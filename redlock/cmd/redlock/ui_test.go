@@ -221,6 +221,40 @@ func TestThePageIsToldOfLocksMastersAndClients(t *testing.T) {
 	})
 }
 
+// While too few masters answer, what the page shows grows old, and it is told so.
+func TestThePageIsToldHowOldItsListIs(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := serveUI(t, masters)
+	listed, since := int64(0), int64(0)
+	c.events("/events", func(event string, data []byte) bool {
+		var m struct {
+			Complete    bool
+			Now, Listed int64
+		}
+		if event != "list" {
+			return false
+		}
+		require.NoError(t, json.Unmarshal(data, &m))
+		require.LessOrEqual(t, m.Listed, m.Now)
+		if m.Complete {
+			require.Zero(t, since, "two masters are frozen")
+			if listed == 0 {
+				masters.Pause(0)
+				masters.Pause(1)
+			}
+			listed = m.Listed
+			return false
+		}
+		require.NotZero(t, listed)
+		require.Equal(t, listed, m.Listed)
+		if since == 0 {
+			since = m.Now
+		}
+		return m.Now > since+1000
+	})
+}
+
 func TestThePageRevokesIfItMay(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)

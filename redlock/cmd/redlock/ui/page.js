@@ -7,6 +7,7 @@ const rows = new Map(); // the locks, by their ids
 let shown = [];         // the ids that the filter leaves, sorted by key
 let skew = 0;           // this clock, less the server's, in ms
 let about = {};
+let listed = 0;         // when the list began that is shown, in ms by the server's clock; 0 before the first
 let open = null;        // the id of the lock in the dialog
 let openKey = '';       // its key
 let watching = null;    // the EventSource of that lock
@@ -38,10 +39,19 @@ function draw() {
   drawing = true;
   requestAnimationFrame(() => {
     drawing = false;
+    drawAge();
     if (stale) sort();
     drawRows();
     if (open !== null) drawDetail();
   });
+}
+
+// A list that is old says so: the stream may live while the list is not made.
+function drawAge() {
+  if (listed === 0) return;
+  const s = Math.max(0, Math.floor((Date.now() - skew - listed) / 1000));
+  put($('locks-age'), s < 3 ? '' : left(Date.now() - skew + s * 1000) + ' old');
+  $('locks-age').className = 'bad';
 }
 
 function sort() {
@@ -236,6 +246,8 @@ on('masters', drawMasters);
 on('findings', drawFindings);
 on('clients', drawClients);
 on('list', l => {
+  skew = Date.now() - l.now;
+  listed = l.listed;
   $('list-error').hidden = l.error === '';
   $('list-error').textContent = l.error;
   $('list-error').className = l.complete ? 'warn' : 'bad';
