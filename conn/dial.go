@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -29,22 +30,27 @@ func (t target) String() string {
 // credentials, asks the sentinels or the cluster's nodes if there are any, and looks the name up. It tries the addresses
 // in the resolver's order, each within its share of the time that is left. Then it makes the
 // handshake. It parks the goroutine until that is done, until ctx ends or until
-// [Options.DialTimeout] has passed. If it fails, it leaves nothing behind.
+// [Options.DialTimeout] has passed, and [Options.Patience] if a server has taken the connection. If
+// it fails, it leaves nothing behind.
 //
 // The error is an [*Error]. Tell the cases apart with [errors.Is]:
 //
 //   - [ErrRefused]: another try is of no use before somebody has changed something.
 //   - [ErrNotMaster]: the server is a replica.
 //   - the error of ctx: ctx ended.
-//   - [os.ErrDeadlineExceeded], and not the error of ctx: the dial timeout passed.
+//   - [os.ErrDeadlineExceeded], and not the error of ctx: the dial timeout passed, and the patience.
 func Dial(ctx context.Context, addr Address, opt Options) (*Conn, error) {
 	timeout := opt.dialTimeout()
 	dctx, cancel := context.WithTimeoutCause(ctx, timeout,
 		fmt.Errorf("the dial timeout of %v passed: %w", timeout, os.ErrDeadlineExceeded))
 	defer cancel()
 
-	d := dialing{addr: addr, opt: &opt}
+	d := dialing{addr: addr, opt: &opt, caller: ctx}
 	c, op, err := d.run(dctx)
+	if d.patient != nil {
+		defer d.endPatience()
+		dctx = d.patient
+	}
 	if err == nil {
 		return c, nil
 	}
@@ -74,7 +80,10 @@ type dialing struct {
 	addr   Address
 	opt    *Options
 	poller *Poller
+	caller context.Context // of Dial; nil for an asker, which has no patience
 
+	patient     context.Context // that of the latest connection, if there is patience; nil before
+	endPatience context.CancelFunc
 	credentials Credentials
 }
 
@@ -130,7 +139,7 @@ func (d *dialing) connectTo(ctx context.Context, at Address) (*Conn, string, err
 	if err != nil {
 		return nil, op, err
 	}
-	h := handshake{ctx: ctx, conn: c, opt: d.opt, db: at.db, group: d.addr.Group(),
+	h := handshake{ctx: cmp.Or(d.patient, ctx), conn: c, opt: d.opt, db: at.db, group: d.addr.Group(),
 		cluster: d.addr.Cluster(), credentials: d.credentials, wait: wait}
 	c.server, err = h.run()
 	c.server.Endpoint, c.server.Remote = at.Endpoint(), c.remote
@@ -176,20 +185,53 @@ func (d *dialing) open(ctx context.Context, at Address) (c *Conn, wait func(Inte
 	if err := d.poller.add(s, 0, Readable); err != nil {
 		return nil, nil, "connect", err
 	}
-	wait = func(want Interest) error { return d.poller.await(ctx, s, want) }
+	wait = d.waitOn(ctx, c, at)
 	if at.path == "" && (at.tls || d.opt.TLS != nil) {
 		c.tls = newTLSLayer(c, d.opt.TLS, at.serverName())
-		if err := c.tls.handshake(ctx, wait); err != nil {
+		if err := c.tls.handshake(cmp.Or(d.patient, ctx), wait); err != nil {
 			if _, ok := err.(tls.RecordHeaderError); ok {
 				err = fmt.Errorf("%w; is this a port without TLS?", err)
-			} else if ctx.Err() == context.DeadlineExceeded && c.tls.wire.records == (records{}) && len(c.tls.wire.in) == 0 {
-				// Redis may wait for the end of a line that a TLS hello does not have.
-				err = fmt.Errorf("%w; it has said nothing to a TLS hello: is this a port without TLS?", context.Cause(ctx))
+			} else if ctx := cmp.Or(d.patient, ctx); ctx.Err() == context.DeadlineExceeded {
+				err = c.tls.unanswered(context.Cause(ctx))
 			}
 			return nil, nil, "tls", err
 		}
 	}
 	return c, wait, "", nil
+}
+
+// waitOn returns what waits for a connection that was made: until ctx ends, and for as long as there is patience.
+func (d *dialing) waitOn(ctx context.Context, c *Conn, at Address) (wait func(Interest) error) {
+	if d.caller == nil || d.opt.Patience <= 0 {
+		return func(want Interest) error { return d.poller.await(ctx, c.sock, want) }
+	}
+	if d.endPatience != nil {
+		d.endPatience()
+	}
+	until, _ := ctx.Deadline()
+	d.patient, d.endPatience = context.WithDeadlineCause(d.caller, until.Add(d.opt.Patience),
+		fmt.Errorf("the dial timeout of %v passed, and %v more: %w", d.opt.dialTimeout(), d.opt.Patience, os.ErrDeadlineExceeded))
+	patient, told := d.patient, d.opt.OnPatience == nil
+	return func(want Interest) error {
+		err := d.poller.await(ctx, c.sock, want)
+		if err == nil || ctx.Err() == nil || patient.Err() != nil {
+			return err
+		}
+		if !told {
+			told = true
+			d.tell(c, at, fmt.Errorf("%w; it has taken the connection, and is waited for", context.Cause(ctx)))
+		}
+		return d.poller.await(patient, c.sock, want)
+	}
+}
+
+// tell tells that a server has not answered in time.
+func (d *dialing) tell(c *Conn, at Address, err error) {
+	op := "handshake"
+	if c.tls != nil && c.tls.wire.wait != nil {
+		op, err = "tls", c.tls.unanswered(err)
+	}
+	d.opt.OnPatience(at.Endpoint(), &Error{Addr: d.addr.String(), Op: op, Err: err, unsent: true})
 }
 
 func (d *dialing) authenticate(ctx context.Context) (err error) {

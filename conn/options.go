@@ -62,6 +62,15 @@ type Options struct {
 	// and handshake. Zero or less: 1 s.
 	DialTimeout time.Duration
 
+	// Patience is for how much longer Dial waits for the answers of a server that has taken the
+	// connection (TLS and handshake). A server at its limit takes up connections one after the
+	// other, and one that was given up costs it as much as another. Zero or less: not at all.
+	Patience time.Duration
+
+	// OnPatience, if set, is called when the DialTimeout has passed and Dial goes on waiting: with
+	// the server's host:port or path, and the error that Dial would have returned. It must not block.
+	OnPatience func(endpoint string, err error)
+
 	// Scripts are loaded into the master's cache (SCRIPT LOAD) in the handshake, so that
 	// EVALSHA finds them.
 	Scripts []string

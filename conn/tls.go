@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/binary"
+	"fmt"
 	"net"
 	"time"
 )
@@ -39,6 +40,15 @@ func (l *tlsLayer) handshake(ctx context.Context, wait func(Interest) error) err
 		l.wire.conn.Flush() // the alert that tells the master why
 	}
 	return err
+}
+
+// unanswered adds to the error of a handshake that took too long what its silence may mean.
+func (l *tlsLayer) unanswered(err error) error {
+	if l.wire.records != (records{}) || len(l.wire.in) > 0 {
+		return err
+	}
+	// Redis may wait for the end of a line that a TLS hello does not have.
+	return fmt.Errorf("%w; it has said nothing to a TLS hello yet: it is far away or busy, or this is a port without TLS", err)
 }
 
 func (c *Conn) sendTLS(p []byte) (flushed bool, err error) {

@@ -2,14 +2,41 @@ package mux
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"time"
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/conn/clock"
 )
+
+// A master at its limit takes up connections one after the other, as when a whole fleet connects at once. One that was
+// given up costs it as much as another, and the next one stands behind all others. So a dial is patient with a master
+// that has taken the connection. When that was not enough, the next dial has more time, and comes later. A master that
+// refuses connections, or does not even take them, has no work with them: it is dialled as often as BackoffMax says.
+const (
+	patience     = 30 * time.Second // the default of conn.Options.Patience: 3,000 clients at 100 handshakes a second
+	moreTime     = 2                // how often the time of a dial doubles
+	maxDoublings = 5                // ... and the pause before it
+)
+
+// leastPause returns the bound of the pause before the next dial, as far as it is because of dials and connections that
+// have brought no answer.
+func (s *slot) leastPause(cfg *Config) time.Duration {
+	if s.silent == 0 {
+		return 0
+	}
+	return cfg.StallTime << min(s.silent-1, maxDoublings)
+}
+
+// costs reports whether a dial has failed because it took too long, and whoever was asked may have had work with it.
+func costs(err error) bool {
+	var e *conn.Error
+	return errors.Is(err, os.ErrDeadlineExceeded) && errors.As(err, &e) && e.Op != "connect"
+}
 
 // startDial starts a goroutine that dials a master.
 func (m *Mux) startDial(i int, pause time.Duration) {
@@ -33,20 +60,31 @@ func (m *Mux) dial(i int, pause time.Duration, number uint64) {
 		}
 		m.mu.Lock()
 		s := &m.slots[i]
-		replaced := s.dialer != number
+		if s.dialer != number {
+			m.mu.Unlock()
+			return
+		}
 		moved, addr := s.moved, s.addr.WithHint(s.lastEndpoint()).WithNodes(s.nodes)
 		opt := m.cfg.Conn
 		opt.ClientName = m.clientName
+		opt.DialTimeout <<= min(s.silent, moreTime)
+		opt.Patience <<= min(s.silent, moreTime)
+		opt.OnPatience = func(at string, err error) { m.dialGoesOn(i, number, at, err) }
+		ctx, cancel := context.WithCancel(m.ctx)
+		s.dialledAt, s.endDial = "", cancel
 		m.mu.Unlock()
-		if replaced {
-			return
-		}
-		c, err := conn.Dial(m.ctx, addr, opt)
+		c, err := conn.Dial(ctx, addr, opt)
+		ended := ctx.Err() != nil // there is another place to dial
+		cancel()
 		if m.ctx.Err() != nil {
 			if err == nil {
 				c.Close()
 			}
 			return
+		}
+		if err != nil && ended {
+			pause = 0
+			continue
 		}
 		pause = min(max(2*pause, m.cfg.BackoffMin), m.cfg.BackoffMax)
 		if err == nil {
@@ -70,10 +108,30 @@ func (m *Mux) dial(i int, pause time.Duration, number uint64) {
 				s.wasReplica()
 				s.wasReplaced()
 			}
+			if costs(err) {
+				s.silent++
+				pause = max(pause, s.leastPause(&m.cfg))
+			}
 			m.setPhase(i, phase, err)
 		}
 		m.mu.Unlock()
 	}
+}
+
+// dialGoesOn notes that a dial has taken the dial timeout, and goes on: a server has taken the connection. It takes mu.
+func (m *Mux) dialGoesOn(i int, number uint64, at string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := &m.slots[i]
+	if m.closed || s.dialer != number {
+		return
+	}
+	s.dialledAt = at
+	phase := Down
+	if s.state.Phase == Stalled {
+		phase = Stalled
+	}
+	m.setPhase(i, phase, err)
 }
 
 // install puts a connection into its slot. The master's debts are the first thing that is

@@ -115,9 +115,17 @@ func (f *fakeMaster) send(t testing.TB, text string) {
 	}
 }
 
+// stop ends it. Then connections to it are refused.
 func (f *fakeMaster) stop() {
 	f.l.Close()
 	f.cut()
+	for { // who accepts may be about to see the end
+		c, err := net.Dial("tcp", f.addr())
+		if err != nil {
+			return
+		}
+		c.Close()
+	}
 }
 
 func silent() script { return func([]string) (string, bool) { return "", true } }

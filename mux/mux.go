@@ -27,7 +27,7 @@ type Config struct {
 	// Conn says how each of them is connected. Its Credentials function is called again
 	// before the credentials end that it has returned, and the masters are told the new ones,
 	// one master after the other. Its context ends after the dial timeout. A panic of it counts
-	// as an error.
+	// as an error. A Patience of zero means 30 s.
 	Conn conn.Options
 	// StallTime is how long a master may owe replies and send none before it is suspected
 	// to hang. If it sends none for a quarter of that more, its connection is reset and it is
@@ -35,7 +35,8 @@ type Config struct {
 	StallTime time.Duration
 	// BackoffMin and BackoffMax bound the pause between two dials of a master that is not
 	// connected. The pause doubles from the one to the other and is fully jittered. Zero
-	// means 10 ms and 1 s.
+	// means 10 ms and 1 s. A server that takes too long to answer a dial is dialled less often: the
+	// pause doubles from the stall time to 32 times that, and the time of a dial to four times.
 	BackoffMin, BackoffMax time.Duration
 	// OnPush, if set, is called with every RESP3 push of a master, in the order in which the
 	// master sent them. The value borrows the connection's buffer and is valid during the call.

@@ -84,6 +84,7 @@ func prepare(cfg Config) (*Mux, error) {
 	setDefault(&cfg.BackoffMin, 10*time.Millisecond)
 	setDefault(&cfg.BackoffMax, time.Second)
 	setDefault(&cfg.Conn.DialTimeout, time.Second)
+	setDefault(&cfg.Conn.Patience, patience)
 	if ask := cfg.Conn.Credentials; ask != nil {
 		cfg.Conn.Credentials = func(ctx context.Context) (c conn.Credentials, err error) {
 			defer catchPanic(&err)

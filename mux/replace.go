@@ -53,6 +53,7 @@ func (m *Mux) Replace(ctx context.Context, old, new, name string, shutDown bool)
 	answers := make(chan error, 1)
 	go func() { answers <- m.mayAnswer(dialling, from) }()
 	opt := m.cfg.Conn
+	opt.Patience = 0 // whoever calls wants to know
 	if name != "" {
 		opt.ClientName = name
 	}
@@ -179,8 +180,11 @@ func (m *Mux) replace(i int, from, to conn.Address, c *conn.Conn, name string) e
 	}
 	s.addr, s.known, s.remote = to, conn.Server{Endpoint: from.String()}, ""
 	s.state = State{Addr: to.String(), Phase: Dialing, Since: clock.Now(), Connects: s.state.Connects}
-	s.lateCommands, s.pause, s.silentLinks, s.process = false, 0, 0, clock.Now()
+	s.lateCommands, s.pause, s.silent, s.process = false, 0, 0, clock.Now()
 	s.dialer++ // whoever dials the old one ends
+	if s.endDial != nil {
+		s.endDial()
+	}
 	if err := m.place(i, c, 0); err != nil {
 		c.Close()
 		m.setPhase(i, Down, err)

@@ -2,6 +2,7 @@ package mux
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -40,11 +41,13 @@ type slot struct {
 	leastRTT   time.Duration // the least round trip on this connection; 0 before the first
 	leastFrom  time.Duration // ... and when that first one was known: a hang may have made it long for what was sent before
 
-	suspected   time.Duration // when it was found silent for the stall time; 0 if it was not
-	pause       time.Duration // before the next dial, doubling while links are short-lived
-	silentLinks int           // links in a row that fell silent without any reply
-	state       State
-	dialer      uint64 // the number of the latest goroutine that dials it; those before end
+	suspected time.Duration // when it was found silent for the stall time; 0 if it was not
+	pause     time.Duration // before the next dial, doubling while links are short-lived
+	silent    int           // dials in a row that took too long, and links that fell silent without any reply
+	state     State
+	dialer    uint64             // the number of the latest goroutine that dials it; those before end
+	dialledAt string             // where a dial goes on that has taken the dial timeout; empty if none does
+	endDial   context.CancelFunc // ends the latest dial; nil before the first
 
 	known            conn.Server      // what it said at its last connection; state.Server is the copy that is shown
 	quarantinedUntil time.Duration    // it must not vote until then
@@ -196,20 +199,17 @@ func (m *Mux) drop(i int, err error) {
 func (s *slot) backOff(phase Phase, now time.Duration, cfg *Config) {
 	switch {
 	case s.lastReply >= s.since:
-		s.silentLinks = 0
+		s.silent = 0
 	case phase == Stalled:
-		s.silentLinks++
+		s.silent++
 	}
 	switch {
-	case s.silentLinks > 0:
-		s.pause = max(s.pause, cfg.StallTime<<min(s.silentLinks-1, maxDoublings))
+	case s.silent > 0:
+		s.pause = max(s.pause, s.leastPause(cfg))
 	case phase != Stalled && now-s.since >= cfg.BackoffMax:
 		s.pause = 0
 	}
 }
-
-// maxDoublings is how often the pause for a master that answers nothing doubles.
-const maxDoublings = 4
 
 // close closes a link that was dropped, unless somebody uses it: then the last one to unpin
 // it does. It may be called without mu by whoever has the last pin.

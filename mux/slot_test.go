@@ -20,10 +20,10 @@ func TestSilentMasterIsDialledEverLessOften(t *testing.T) {
 	}
 	require.Zero(t, ends(Down, time.Second))
 	require.Equal(t, 10*time.Millisecond, ends(Down, time.Second-1))
-	for _, want := range []time.Duration{1, 2, 4, 8, 16, 16} {
+	for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 32} {
 		require.Equal(t, want*time.Second, ends(Stalled, 2*time.Second))
 	}
-	require.Equal(t, 16*time.Second, ends(Down, time.Hour), "it has answered nothing since")
+	require.Equal(t, 32*time.Second, ends(Down, time.Hour), "it has answered nothing since")
 	s.lastReply = s.since
 	require.Equal(t, 10*time.Millisecond, ends(Stalled, time.Hour), "it has answered")
 	require.Zero(t, ends(Down, time.Hour))

@@ -46,13 +46,16 @@ func (m *Mux) named(i int, to string) {
 	switch {
 	case m.closed:
 	case s.link == nil:
+		if s.dialledAt != "" && to != s.dialledAt && to != s.moved {
+			s.endDial() // otherwise it may wait there for long
+		}
 		s.moved = to
 		if s.known.Endpoint != "" && to != s.known.Endpoint && s.interim == "" {
 			s.interim = to
 			m.notifySwitch(i)
 		}
 	case to != s.known.Endpoint:
-		s.moved, s.pause, s.silentLinks = to, 0, 0
+		s.moved, s.pause, s.silent = to, 0, 0
 		m.dropReplaced(i, fmt.Errorf("%w: %s, and not %s", ErrSwitched, to, s.known.Endpoint), to)
 	}
 }

@@ -106,7 +106,9 @@ type Config struct {
 	// the key can write any name.
 	Owner string
 
-	// DialTimeout bounds one connect with its handshake. Zero means 1 s.
+	// DialTimeout bounds one connect with its handshake, and how long Open waits for a majority. A master that has
+	// taken the connection and not answered by then counts as down, and is waited for all the same: it may have a whole
+	// fleet to answer. Zero means 1 s.
 	DialTimeout time.Duration
 	// RoundTimeout is how long a round waits for a quorum. Zero means a twentieth of the lock's
 	// TTL, but at least 200 ms, so that masters and processes can be busy, and at most 500 ms.
