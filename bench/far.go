@@ -30,13 +30,13 @@ func startFar(masters []Endpoint, delay time.Duration) (*far, error) {
 		return nil, err
 	}
 	f := &far{child: c}
-	for range targets {
+	for i := range targets {
 		addr, err := c.hear()
 		if err != nil {
 			c.Close()
 			return nil, fmt.Errorf("start the delaying proxy: %w", err)
 		}
-		f.endpoints = append(f.endpoints, Endpoint{Network: "tcp", Addr: addr})
+		f.endpoints = append(f.endpoints, Endpoint{Network: "tcp", Addr: addr, Password: masters[i].Password})
 	}
 	return f, nil
 }

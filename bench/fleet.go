@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -39,17 +40,20 @@ type Endpoint struct {
 	Network string // "tcp" or "unix"
 	Addr    string
 	TLS     *tls.Config `json:"-"` // nil: none
+
+	// Other users of the machine, who lack it, do not use the masters meanwhile.
+	Password string
 }
 
 // URL is the endpoint as redburst takes it.
 func (e Endpoint) URL() string {
 	switch {
 	case e.Network == "unix":
-		return "unix://" + e.Addr
+		return "unix://:" + e.Password + "@" + e.Addr
 	case e.TLS != nil:
-		return "rediss://" + e.Addr
+		return "rediss://:" + e.Password + "@" + e.Addr
 	}
-	return "redis://" + e.Addr
+	return "redis://:" + e.Password + "@" + e.Addr
 }
 
 // A Fleet is the masters of one case, as the contestants reach them.
@@ -82,14 +86,14 @@ func StartFleet(k Case) (f *Fleet, err error) {
 		}
 	}
 	for range k.N {
-		var e Endpoint
-		var opts []redlocktest.Option
+		e := Endpoint{Password: rand.Text()}
+		opts := []redlocktest.Option{redlocktest.WithPassword(e.Password)}
 		switch k.Transport {
 		case Unix:
 			e.Network = "unix"
 			opts = append(opts, redlocktest.WithUnixSockets())
 		case TLS:
-			e = Endpoint{Network: "tcp", TLS: cert.client}
+			e.Network, e.TLS = "tcp", cert.client
 			if e.Addr, err = freeAddr(); err != nil {
 				return f, err
 			}
@@ -252,9 +256,8 @@ type Traffic struct {
 // since returns the traffic between u and t, without the questions.
 func (t Traffic) since(u Traffic, asked int) Traffic {
 	own := (t.own - u.own) * int64(asked)
-	// A question is a command on a connection of its own, whose end is read
-	// as well.
-	return Traffic{Commands: t.Commands - u.Commands - own, Reads: t.Reads - u.Reads - 2*own}
+	// A question is a command on a connection of its own, behind AUTH, and its end is read as well.
+	return Traffic{Commands: t.Commands - u.Commands - 2*own, Reads: t.Reads - u.Reads - 3*own}
 }
 
 // Traffic returns the sum over the masters that the fault leaves healthy, and

@@ -170,6 +170,9 @@ func floorDial(e Endpoint) (fd int, err error) {
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	}
 	if err == nil {
+		err = floorAuth(fd, e.Password)
+	}
+	if err == nil {
 		err = unix.SetNonblock(fd, true)
 	}
 	if err != nil {
@@ -177,6 +180,28 @@ func floorDial(e Endpoint) (fd int, err error) {
 		return -1, err
 	}
 	return fd, nil
+}
+
+// floorAuth logs in on a socket that blocks.
+func floorAuth(fd int, password string) error {
+	if _, err := unix.Write(fd, command("AUTH", password)); err != nil {
+		return os.NewSyscallError("write", err)
+	}
+	answer := make([]byte, len("+OK\r\n"))
+	for n := 0; n < len(answer); {
+		k, err := unix.Read(fd, answer[n:])
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || k == 0 {
+			return fmt.Errorf("log in: %d bytes, %v", n, err)
+		}
+		n += k
+	}
+	if string(answer) != "+OK\r\n" {
+		return fmt.Errorf("log in: %q", answer)
+	}
+	return nil
 }
 
 func command(args ...string) []byte {

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,6 +31,23 @@ func caseNamed(t *testing.T, name string) Case {
 	ks, err := choose(name, Cases(), caseName)
 	require.NoError(t, err)
 	return ks[0]
+}
+
+// Other users of the machine do not command the masters meanwhile.
+func TestTheMastersDemandAPassword(t *testing.T) {
+	for _, transport := range []Transport{TCP, Unix} {
+		e := start(t, Case{N: 1, Transport: transport}).endpoints[0]
+		require.NotEmpty(t, e.Password)
+		c, err := net.Dial(e.Network, e.Addr)
+		require.NoError(t, err)
+		defer c.Close()
+		_, err = c.Write(command("CONFIG", "GET", "dir"))
+		require.NoError(t, err)
+		answer := make([]byte, len("-NOAUTH"))
+		_, err = io.ReadFull(c, answer)
+		require.NoError(t, err)
+		require.Equal(t, "-NOAUTH", string(answer))
+	}
 }
 
 func TestTrafficIsThatOfTheOthers(t *testing.T) {

@@ -119,6 +119,7 @@ func newGoRedis(e Endpoint, goroutines int) *goredis.Client {
 		Network:               e.Network,
 		Addr:                  e.Addr,
 		TLSConfig:             e.TLS,
+		Password:              e.Password,
 		DialTimeout:           time.Second,
 		DialerRetries:         1,
 		ReadTimeout:           roundTimeout,
@@ -136,6 +137,7 @@ func openRedigo(e Endpoint, goroutines int) (redsyncredis.Pool, func() error, er
 		redis.DialContextFunc((&net.Dialer{Timeout: time.Second}).DialContext),
 		redis.DialReadTimeout(roundTimeout),
 		redis.DialWriteTimeout(roundTimeout),
+		redis.DialPassword(e.Password),
 	}
 	if e.TLS != nil {
 		options = append(options, redis.DialUseTLS(true), redis.DialTLSConfig(e.TLS))

@@ -30,6 +30,7 @@ func rueidisOption(e Endpoint) rueidis.ClientOption {
 	opt := rueidis.ClientOption{
 		InitAddress:       []string{e.Addr},
 		TLSConfig:         e.TLS,
+		Password:          e.Password,
 		Dialer:            net.Dialer{Timeout: time.Second},
 		ConnWriteTimeout:  roundTimeout,
 		ForceSingleClient: true,

@@ -49,7 +49,7 @@ type clusterNode struct {
 // are closed when the test ends. If no redis-server is installed, the test is skipped or fails, as by
 // [Start].
 //
-// The options for clusters are WithArgs, without arguments that set a password or a port; and WithLinks:
+// The options for clusters are WithPassword; WithArgs, without arguments that set a password or a port; and WithLinks:
 // the nodes announce the ports of links in front of them, as behind a NAT. Clients and replicas use them.
 func StartClusters(tb TB, n, shards int, opts ...Option) *Clusters {
 	tb.Helper()
@@ -420,7 +420,11 @@ func (c *Clusters) TryMove(i, slot, to int, each func()) error {
 		if len(keys) == 0 {
 			break
 		}
-		if _, err := c.Do(i, from, "MIGRATE", "127.0.0.1", strconv.Itoa(target.port), keys[0].(string), "0", "5000", "REPLACE"); err != nil {
+		migrate := []string{"MIGRATE", "127.0.0.1", strconv.Itoa(target.port), keys[0].(string), "0", "5000", "REPLACE"}
+		if target.secret != "" {
+			migrate = append(migrate, "AUTH", target.secret)
+		}
+		if _, err := c.Do(i, from, migrate...); err != nil {
 			return err
 		}
 		step()
@@ -483,7 +487,7 @@ func (c *Clusters) StopReplication(i, j int) {
 
 // GoOnReplicating ends what StopReplication has done.
 func (c *Clusters) GoOnReplicating(i, j int) {
-	c.mustDo(i, j, "CONFIG", "SET", "masterauth", "")
+	c.mustDo(i, j, "CONFIG", "SET", "masterauth", c.nodes[i][j].secret)
 	c.mustDo(i, j, "CONFIG", "SET", "masteruser", "")
 }
 

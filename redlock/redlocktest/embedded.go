@@ -19,6 +19,7 @@ import (
 // own listener, so that every byte passes a gate which Pause can shut.
 type embedded struct {
 	address string
+	secret  string // that clients must know; empty for none
 
 	mu        sync.Mutex
 	listener  *net.TCPListener // nil while killed
@@ -29,12 +30,12 @@ type embedded struct {
 	paused    bool
 }
 
-func newEmbedded() (*embedded, error) {
+func newEmbedded(secret string) (*embedded, error) {
 	l, err := listen()
 	if err != nil {
 		return nil, err
 	}
-	e := &embedded{address: l.Addr().String()}
+	e := &embedded{address: l.Addr().String(), secret: secret}
 	return e, e.start(l)
 }
 
@@ -49,6 +50,9 @@ func (e *embedded) start(l *net.TCPListener) error {
 	}
 	unused.Close()
 	redis.ClockTTL(true)
+	if e.secret != "" {
+		redis.RequireAuth(e.secret)
+	}
 	redis.Server().SetPreHook(newIdentity().info(redis.Server()))
 	e.listener, e.redis, e.server, e.gate, e.paused = l, redis, redis.Server(), newGate(), false
 	e.accepting = make(chan struct{})
@@ -87,7 +91,7 @@ func (e *embedded) state() error {
 	return nil
 }
 
-func (e *embedded) control() (network, address, password string) { return "tcp", e.address, "" }
+func (e *embedded) control() (network, address, password string) { return "tcp", e.address, e.secret }
 
 func (e *embedded) pause() error {
 	e.mu.Lock()

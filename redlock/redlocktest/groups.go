@@ -38,7 +38,7 @@ type Groups struct {
 // returns when the sentinels know them and each other. They are closed when the test
 // ends. If no redis-server is installed, the test is skipped or fails, as by [Start].
 //
-// The only option for groups is WithArgs, without arguments that set a password, a
+// The options for groups are WithPassword, and WithArgs without arguments that set a password, a
 // port or a master.
 func StartGroups(tb TB, n int, opts ...Option) *Groups {
 	tb.Helper()
@@ -90,12 +90,15 @@ func (g *Groups) start(n int, opts []Option) (err error) {
 		}
 	}
 	for j := range groupSentinels {
-		s := newServer(bin, 2*n+j, g.group, options{})
+		s := newServer(bin, 2*n+j, g.group, options{secret: o.secret})
 		for i := range n {
 			name := g.Name(i)
 			s.sentinel += fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d 2\n", name, g.servers[2*i].port)
 			s.sentinel += fmt.Sprintf("sentinel down-after-milliseconds %s %d\n", name, downAfter.Milliseconds())
 			s.sentinel += fmt.Sprintf("sentinel failover-timeout %s 3000\n", name)
+			if o.secret != "" {
+				s.sentinel += fmt.Sprintf("sentinel auth-pass %s %s\n", name, o.secret)
+			}
 		}
 		g.sentinels = append(g.sentinels, s)
 		if err := s.startAnywhere(); err != nil {
@@ -134,7 +137,7 @@ func groupable(o options) error {
 		name, _, _ := strings.Cut(arg, " ") // some versions of Redis split "--port 0"
 		switch strings.ToLower(name) {
 		case "--requirepass", "--masterauth":
-			return fmt.Errorf("redlocktest: the sentinels know no password: leave out %s", name)
+			return fmt.Errorf("redlocktest: the sentinels know no password but that of WithPassword: leave out %s", name)
 		case "--port", "--replicaof", "--slaveof":
 			return fmt.Errorf("redlocktest: groups choose their ports and masters: leave out %s", name)
 		}

@@ -84,6 +84,7 @@ type Option func(*options)
 
 type options struct {
 	args   []string
+	secret string // that clients must know; empty for none
 	unix   bool
 	links  bool
 	clocks bool
@@ -104,6 +105,20 @@ func chosen(opts []Option) (o options) {
 // an argument of its own: not all versions of Redis split "60 1000" behind "--save".
 func WithArgs(args ...string) Option {
 	return func(o *options) { o.args = append(o.args, args...) }
+}
+
+// WithPassword has each server demand a password: of clients, of its replicas, and sentinels of each other. Without one,
+// every user of this machine can use the servers while they run. No other user sees it: it is in a file that is ours, and
+// on no command line. Do uses it, and Addr does not show it:
+//
+//	password := rand.Text()
+//	masters := redlocktest.Start(t, 3, redlocktest.WithPassword(password))
+//	client, err := redlock.Open(ctx, redlock.Config{Masters: masters.Addrs(), Password: redlock.NewSecret(password)})
+//
+// It has letters and digits only. It is for embedded masters, groups (Config.SentinelPassword, too) and clusters as well.
+// The bus of a cluster has none.
+func WithPassword(password string) Option {
+	return func(o *options) { o.secret = password }
 }
 
 // WithUnixSockets makes the masters listen on Unix domain sockets instead of TCP:
@@ -202,7 +217,7 @@ func (m *Masters) started(o options, err error) (*Masters, error) {
 // after each start. They lack what miniredis lacks: CLIENT TRACKING, ACLs and
 // persistence. They are closed when the test ends.
 //
-// The only option for them is WithLinks.
+// The only options for them are WithLinks and WithPassword.
 //
 // [miniredis]: https://github.com/alicebob/miniredis
 func Embedded(tb TB, n int, opts ...Option) *Masters {
@@ -223,7 +238,7 @@ func RunEmbedded(n int, opts ...Option) (*Masters, error) {
 	var err error
 	for i := 0; err == nil && i < n; i++ {
 		var e *embedded
-		if e, err = newEmbedded(); err == nil {
+		if e, err = newEmbedded(o.secret); err == nil {
 			m.masters = append(m.masters, e)
 		}
 	}

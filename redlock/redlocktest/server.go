@@ -2,6 +2,7 @@ package redlocktest
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -28,7 +29,8 @@ type server struct {
 	host      Host   // nil if it runs beside us
 	sentinel  string // the configuration of a sentinel, which this is then; else ""
 	args      []string
-	password  string // the one in args
+	secret    string // that it demands, in a file; empty for none
+	password  string // that it demands in fact: the one in args wins
 	group     *processes.Group
 	libraries libraries
 
@@ -58,7 +60,7 @@ func lookup() (string, error) {
 func newServer(bin string, i int, g *processes.Group, o options) *server {
 	s := &server{
 		bin: bin, dir: filepath.Join(g.Dir, strconv.Itoa(i)), unix: o.unix,
-		args: o.args, password: password(o.args), group: g,
+		args: o.args, secret: o.secret, password: cmp.Or(password(o.args), o.secret), group: g,
 	}
 	if o.hosts != nil {
 		s.host = o.hosts[i]
@@ -176,15 +178,24 @@ func (s *server) start() error {
 	if s.socket != "" {
 		args = append(args, "--unixsocket", s.socket)
 	}
+	text := s.sentinel
+	if s.secret != "" { // all users of the machine see a command line
+		text += "requirepass " + s.secret + "\n"
+		if s.sentinel == "" {
+			text += "masterauth " + s.secret + "\n"
+		}
+	}
+	if text != "" {
+		conf := filepath.Join(s.dir, "redis.conf") // which a sentinel rewrites
+		if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+			return err
+		}
+		args = slices.Insert(args, 0, conf)
+	}
 	if s.sentinel == "" {
 		args = append(args, "--save", "", "--appendonly", "no")
 		args = append(args, s.args...)
 	} else {
-		conf := filepath.Join(s.dir, "sentinel.conf") // which it rewrites
-		if err := os.WriteFile(conf, []byte(s.sentinel), 0o600); err != nil {
-			return err
-		}
-		args = slices.Insert(args, 0, conf)
 		// Redis 7.0.1 to 7.0.5 takes what stands behind it for its value.
 		args = append(args, "--sentinel")
 	}

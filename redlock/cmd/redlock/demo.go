@@ -71,8 +71,9 @@ Exit status: 0 if everything was as told, 1 if not.`,
 // A demo is the show, and what it has to clean up.
 type demo struct {
 	*terminal
-	started time.Time
-	ours    demoServers // nil if they are the user's
+	started  time.Time
+	ours     demoServers // nil if they are the user's
+	password string      // of these: other users of the machine cannot use them meanwhile
 	masterSet
 	key string
 
@@ -93,7 +94,7 @@ func (d *demo) prepare(ctx context.Context, f *mastersFlags) (err error) {
 			return err
 		}
 		d.title(fmt.Sprintf("A lock on %s, %s", plural(demoMasters, "Redis master"), how))
-		d.masters = d.ours.Addrs()
+		d.masters, d.connect.Password = d.ours.Addrs(), redlock.NewSecret(d.password)
 	}
 	d.key = "lock:redlock-demo:" + rand.Text()[:8]
 	if d.alice, err = d.open(ctx, "alice"); err != nil {
@@ -106,9 +107,10 @@ func (d *demo) prepare(ctx context.Context, f *mastersFlags) (err error) {
 // start starts real masters, or else embedded ones, and says which.
 func (d *demo) start() (how string, err error) {
 	why := "cannot be frozen here"
+	d.password = rand.Text()
 	if !processes.Supported {
 		err = errors.New("a redis-server " + why)
-	} else if d.ours, err = startRedisServers(demoMasters); err == nil {
+	} else if d.ours, err = startRedisServers(demoMasters, d.password); err == nil {
 		return "started for it", nil
 	} else if _, missing := processes.RedisServer(); missing != nil {
 		why = "is not installed"
@@ -122,7 +124,7 @@ func (d *demo) start() (how string, err error) {
 	if why == "does not start" {
 		complain("redis-server does not start, so the masters are embedded: "+err.Error(), "")
 	}
-	d.ours, err = startEmbedded(demoMasters)
+	d.ours, err = startEmbedded(demoMasters, d.password)
 	return "embedded, as redis-server " + why, err
 }
 

@@ -5,8 +5,8 @@ package main
 import "github.com/redburst/redburst/redlock/redlocktest"
 
 func init() {
-	startEmbedded = func(n int) (demoServers, error) {
-		masters, err := redlocktest.RunEmbedded(n)
+	startEmbedded = func(n int, password string) (demoServers, error) {
+		masters, err := redlocktest.RunEmbedded(n, redlocktest.WithPassword(password))
 		if err != nil {
 			return nil, err
 		}

@@ -28,11 +28,12 @@ type demoServers interface {
 
 // startEmbedded starts n masters inside this process. It is nil unless the command was built with the
 // tag redburst_embedded: those who only use the command need no Redis in Go.
-var startEmbedded func(n int) (demoServers, error)
+var startEmbedded func(n int, password string) (demoServers, error)
 
 // redisServers are redis-servers that do not outlive this process.
 type redisServers struct {
 	bin     string
+	conf    string // the file that has the password: all users of the machine see a command line
 	group   *processes.Group
 	servers []redisServer
 }
@@ -42,7 +43,7 @@ type redisServer struct {
 	process *processes.Process // nil before the first start
 }
 
-func startRedisServers(n int) (demoServers, error) {
+func startRedisServers(n int, password string) (demoServers, error) {
 	bin, err := processes.RedisServer()
 	if err != nil {
 		return nil, err
@@ -51,7 +52,11 @@ func startRedisServers(n int) (demoServers, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &redisServers{bin, group, make([]redisServer, n)}
+	r := &redisServers{bin, filepath.Join(group.Dir, "redis.conf"), group, make([]redisServer, n)}
+	if err := os.WriteFile(r.conf, []byte("requirepass "+password+"\n"), 0o600); err != nil {
+		r.Close()
+		return nil, err
+	}
 	errs := make([]error, n)
 	var starting sync.WaitGroup
 	for i := range n {
@@ -92,7 +97,7 @@ func freePort() (port int, err error) {
 func (r *redisServers) start(i int) (err error) {
 	s := &r.servers[i]
 	socket := filepath.Join(r.group.Dir, strconv.Itoa(i))
-	cmd := exec.Command(r.bin, "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--unixsocket", socket,
+	cmd := exec.Command(r.bin, r.conf, "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--unixsocket", socket,
 		"--save", "", "--appendonly", "no")
 	cmd.Dir = r.group.Dir
 	cmd.Env = append(os.Environ(), "LC_ALL=C") // newer ones refuse a locale that is not installed

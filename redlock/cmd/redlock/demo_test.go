@@ -3,6 +3,8 @@ package main
 import (
 	"debug/buildinfo"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -65,6 +67,29 @@ func TestDemoOnRealMasters(t *testing.T) {
 	require.Contains(t, stdout, "killed")
 	require.Equal(t, 5, strings.Count(stdout, "is gone"))
 	requireNothingLeft()
+}
+
+// Other users of the machine do not command the demo's masters meanwhile, nor see the password.
+func TestMastersOfTheDemoDemandAPassword(t *testing.T) {
+	redlocktest.Start(t, 0) // they have to be there
+	d := &demo{terminal: &terminal{Writer: io.Discard}}
+	_, err := d.start()
+	require.NoError(t, err)
+	defer d.close()
+	for i, address := range d.ours.Addrs() {
+		c, err := net.Dial("tcp", address)
+		require.NoError(t, err)
+		defer c.Close()
+		_, err = io.WriteString(c, "CONFIG GET dir\r\n")
+		require.NoError(t, err)
+		answer := make([]byte, len("-NOAUTH"))
+		_, err = io.ReadFull(c, answer)
+		require.NoError(t, err)
+		require.Equal(t, "-NOAUTH", string(answer))
+		if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", d.ours.PID(i))); err == nil {
+			require.NotContains(t, string(line), d.password)
+		}
+	}
 }
 
 // embedding builds the command with embedded masters, once.

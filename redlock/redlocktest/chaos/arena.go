@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -37,12 +38,13 @@ type arena struct {
 func newArena(servers int, locks []lockable, config clientConfig, unfenced bool, spaces *namespaces, opts ...redlocktest.Option) (*arena, error) {
 	a := &arena{locks: locks, spaces: spaces}
 	return a.begun(config, unfenced, func(config *clientConfig) (err error) {
+		config.Password = rand.Text() // other users of the machine are not to take part
 		where := redlocktest.WithLinks()
 		if spaces != nil {
 			where = redlocktest.WithHosts(spaces.hosts()...)
 		}
 		if servers > masterCount {
-			if a.users, err = newUsers(filepath.Join(a.dir, "users.acl")); err != nil {
+			if a.users, err = newUsers(filepath.Join(a.dir, "users.acl"), config.Password); err != nil {
 				return err
 			}
 			opts = append(opts, a.users.option())
@@ -50,7 +52,7 @@ func newArena(servers int, locks []lockable, config clientConfig, unfenced bool,
 				config.Names = filepath.Join(a.dir, "names")
 			}
 		}
-		if a.masters, err = redlocktest.Run(servers, append(opts, where)...); err != nil {
+		if a.masters, err = redlocktest.Run(servers, append(opts, where, redlocktest.WithPassword(config.Password))...); err != nil {
 			return err
 		}
 		if a.places, err = newPlaces(a.masters, masterCount, config.Names); err != nil {
@@ -82,7 +84,8 @@ func newArena(servers int, locks []lockable, config clientConfig, unfenced bool,
 func newRoamingArena(of string, masters int, stray bool, locks []lockable, config clientConfig, unfenced bool) (*arena, error) {
 	a := &arena{locks: locks}
 	return a.begun(config, unfenced, func(config *clientConfig) (err error) {
-		if a.roaming, err = newRoaming(of, masters, stray); err != nil {
+		config.Password = rand.Text()
+		if a.roaming, err = newRoaming(of, masters, stray, config.Password); err != nil {
 			return err
 		}
 		a.traffic = a.roaming

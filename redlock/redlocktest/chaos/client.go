@@ -42,7 +42,8 @@ type clientConfig struct {
 	RestartGuard time.Duration // likewise
 	Unguarded    bool          // the lock's client has no RestartGuard, and takes what goes without
 	DriftFactor  float64       // likewise
-	User         string        // likewise, and the password
+	User         string        // likewise
+	Password     string        // of all users, and of sentinels
 	Skew         time.Duration // of the wall clock, for the fences
 	Logs         bool          // into the file that it inherits
 	Seed         uint64
@@ -173,7 +174,8 @@ func (c *client) open() {
 	for c.lock == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		config := redlock.Config{Masters: c.Masters, Prefix: c.Prefix, Durable: c.Durable, ClientName: c.Name, RoundTimeout: c.RoundTimeout,
-			RestartGuard: guard, DriftFactor: c.DriftFactor, Username: c.User, Password: redlock.NewSecret(c.User)}
+			RestartGuard: guard, DriftFactor: c.DriftFactor, Username: c.User, Password: redlock.NewSecret(c.Password),
+			SentinelPassword: redlock.NewSecret(c.Password)}
 		if c.Logs {
 			config.Observers = []redlock.Observer{logger()}
 		}

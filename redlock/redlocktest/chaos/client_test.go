@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -40,6 +41,9 @@ func TestADoubledMasterIsConnectedOnce(t *testing.T) {
 	a, err := newArena(masterCount, locks, clientConfig{Name: "one", Doubled: true}, false, nil)
 	require.NoError(t, err)
 	defer a.close(false)
+	stranger := redlock.Config{Masters: a.fleet.config.Masters}
+	_, err = redlock.Open(t.Context(), stranger)
+	require.ErrorContains(t, err, "NOAUTH", "other users of the machine take no part")
 	c := &client{clientConfig: a.fleet.config, opened: make(chan struct{})}
 	c.journal, err = openJournal(filepath.Join(t.TempDir(), "journal"))
 	require.NoError(t, err)

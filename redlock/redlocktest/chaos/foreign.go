@@ -30,13 +30,14 @@ type stranger struct {
 
 // A foreignMaster is a stranger's connection to a master, which is made when it is needed.
 type foreignMaster struct {
-	address string
-	guard   time.Duration // for how long a master does not vote that was restarted, or a replica
-	run     string        // the master's identity
-	flushes string        // how often its keys were flushed; empty if they never were, since it was started
-	votes   time.Duration // since when its vote counts
-	conn    net.Conn      // nil if there is none
-	in      *bufio.Reader
+	address  string
+	password string        // that it demands; empty for none
+	guard    time.Duration // for how long a master does not vote that was restarted, or a replica
+	run      string        // the master's identity
+	flushes  string        // how often its keys were flushed; empty if they never were, since it was started
+	votes    time.Duration // since when its vote counts
+	conn     net.Conn      // nil if there is none
+	in       *bufio.Reader
 }
 
 const (
@@ -48,10 +49,10 @@ const (
 
 // newStranger makes a stranger that knows the identities of the masters, none of which has forgotten
 // anything yet. It has none that are roaming, as it would not find them. It does not count the vote of another before the guard has passed.
-func newStranger(addresses, runs []string, guard time.Duration) *stranger {
+func newStranger(addresses, runs []string, guard time.Duration, password string) *stranger {
 	s := &stranger{time: foreignTime}
 	for i, run := range runs {
-		s.masters = append(s.masters, &foreignMaster{address: addresses[i], guard: guard, run: run})
+		s.masters = append(s.masters, &foreignMaster{address: addresses[i], password: password, guard: guard, run: run})
 	}
 	return s
 }
@@ -122,6 +123,11 @@ func (m *foreignMaster) open(deadline time.Time) (err error) {
 		return err
 	}
 	m.in = bufio.NewReader(m.conn)
+	if m.password != "" {
+		if said, err := m.do(deadline, "AUTH", m.password); err != nil || said != "+OK" {
+			return fmt.Errorf("AUTH: %s, %v", said, err)
+		}
+	}
 	return m.look(deadline, "default")
 }
 

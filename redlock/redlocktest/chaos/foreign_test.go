@@ -23,7 +23,7 @@ func foreignOf(t *testing.T, masters *redlocktest.Masters, guard time.Duration) 
 		require.Len(t, identity(info.(string)), 40+1+40)
 		runs = append(runs, identity(info.(string)))
 	}
-	s := newStranger(masters.Addrs(), runs, guard)
+	s := newStranger(masters.Addrs(), runs, guard, "")
 	s.time = patience // on a busy machine
 	t.Cleanup(s.close)
 	return s

@@ -130,6 +130,7 @@ func (n *nemesis) boot(i int, prepare func()) {
 // master was restarted.
 type users struct {
 	file     string
+	password string // of all of them
 	deployed string // the line of the user default that we deploy
 }
 
@@ -137,22 +138,24 @@ const (
 	blindUser = "blind"
 	adminUser = "admin"
 
-	defaultRights = "default on nopass ~* &* +@all"
+	defaultRights = "default on ~* &* +@all" // and the password
 )
 
 // newUsers writes the file.
-func newUsers(file string) (u users, err error) {
-	u.file = file
+func newUsers(file, password string) (u users, err error) {
+	u.file, u.password = file, password
 	if u.deployed, err = deployedDefault(); err != nil {
 		return u, err
 	}
-	return u, u.write("user " + defaultRights)
+	return u, u.write("user " + u.defaultUser())
 }
+
+func (u users) defaultUser() string { return defaultRights + " >" + u.password }
 
 func (u users) write(line string) error {
 	text := line + "\n"
 	for user, rights := range map[string]string{blindUser: "+@all -info", adminUser: "+@all"} {
-		text += fmt.Sprintf("user %s on >%s ~* &* %s\n", user, user, rights)
+		text += fmt.Sprintf("user %s on >%s ~* &* %s\n", user, u.password, rights)
 	}
 	return os.WriteFile(u.file, []byte(text), 0o600)
 }
@@ -193,7 +196,7 @@ func (n *nemesis) restartWithACL(ctx context.Context, i int) {
 		panic(err)
 	}
 	n.servers.Restart(server)
-	if err := n.users.write("user " + defaultRights); err != nil {
+	if err := n.users.write("user " + n.users.defaultUser()); err != nil {
 		panic(err)
 	}
 	socket := fmt.Sprintf("/proc/%d/cwd/redis.sock", n.servers.PID(server))
@@ -203,7 +206,7 @@ func (n *nemesis) restartWithACL(ctx context.Context, i int) {
 	}
 	defer c.Close()
 	admin := foreignMaster{conn: c, in: bufio.NewReader(c)}
-	for _, command := range [][]string{{"AUTH", adminUser, adminUser}, append([]string{"ACL", "SETUSER"}, strings.Fields(defaultRights)...)} {
+	for _, command := range [][]string{{"AUTH", adminUser, n.users.password}, append([]string{"ACL", "SETUSER"}, strings.Fields(n.users.defaultUser())...)} {
 		if said, err := admin.do(time.Now().Add(patience), command...); err != nil || said != "+OK" {
 			panic(fmt.Sprintf("%s: %s, %v", command[0], said, err))
 		}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"crypto/rand"
 	"net"
 	"path/filepath"
 	"strconv"
@@ -18,10 +19,11 @@ import (
 // forgetful returns a nemesis of two masters and a spare, behind links, whose users are those of a storm.
 func forgetful(t *testing.T, opts ...redlocktest.Option) *nemesis {
 	redlocktest.Start(t, 0) // skips, or fails, where there is no Redis
-	users, err := newUsers(filepath.Join(t.TempDir(), "users.acl"))
+	password := rand.Text()
+	users, err := newUsers(filepath.Join(t.TempDir(), "users.acl"), password)
 	require.NoError(t, err)
 	require.NotEmpty(t, users.deployed, "the tests are in the source")
-	masters := redlocktest.Start(t, 3, append(opts, redlocktest.WithLinks(), masterArgs, users.option())...)
+	masters := redlocktest.Start(t, 3, append(opts, redlocktest.WithLinks(), masterArgs, users.option(), redlocktest.WithPassword(password))...)
 	p, err := newPlaces(masters, 2, "")
 	require.NoError(t, err)
 	n := newNemesis(p, new(fleet), nil, time.Second)

@@ -40,23 +40,24 @@ const (
 )
 
 // newRoaming starts so many roaming masters.
-func newRoaming(arena string, masters int, stray bool) (roaming, error) {
+func newRoaming(arena string, masters int, stray bool, password string) (roaming, error) {
+	secret := redlocktest.WithPassword(password)
 	switch arena {
 	case ofSentinels:
-		g, err := redlocktest.RunGroups(masters, groupArgs)
+		g, err := redlocktest.RunGroups(masters, groupArgs, secret)
 		if err != nil {
 			return nil, err
 		}
 		return newGroups(g), nil
 	case ofClusters:
-		c, err := redlocktest.RunClusters(masters, clusterShards, redlocktest.WithLinks())
+		c, err := redlocktest.RunClusters(masters, clusterShards, redlocktest.WithLinks(), secret)
 		if err != nil {
 			return nil, err
 		}
 		if !stray {
 			return newClusters(c, nil)
 		}
-		other, err := redlocktest.RunClusters(1, 1, redlocktest.WithLinks())
+		other, err := redlocktest.RunClusters(1, 1, redlocktest.WithLinks(), secret)
 		if err != nil {
 			c.Close()
 			return nil, err

@@ -40,7 +40,7 @@ type mutex interface {
 func newWorker(c *client, i int) *worker {
 	return &worker{
 		client: c, rng: rand.New(rand.NewPCG(c.Seed, uint64(i))), mutexes: make(map[mutexKind]*redlock.Mutex),
-		unguarded: unguarded(c.Locks), stranger: newStranger(c.masters(), c.Runs, c.RestartGuard),
+		unguarded: unguarded(c.Locks), stranger: newStranger(c.masters(), c.Runs, c.RestartGuard, c.Password),
 	}
 }
 
