@@ -2,6 +2,9 @@ package conn
 
 import (
 	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
 
 	"github.com/redburst/redburst/resp"
 )
@@ -32,6 +35,33 @@ func (s *asker) dial(ctx context.Context, endpoint string) (err error) {
 	return nil
 }
 
+// A tempo is how fast a server is asked again on a new connection. One that did not answer in time may be at its limit:
+// it is given more time from then on, and asked less often.
+type tempo struct {
+	pause time.Duration
+	late  int // tries in a row that were not answered in time
+}
+
+const maxLate = 4 // how often the time and the longest pause double
+
+// timeout is the time of the next try.
+func (t *tempo) timeout(opt *Options) time.Duration { return opt.dialTimeout() << min(t.late, maxLate) }
+
+// wait waits before the next try, until ctx ends. worthwhile says that the last one was, and err why it has ended.
+func (t *tempo) wait(ctx context.Context, worthwhile bool, err error) {
+	if worthwhile {
+		*t = tempo{}
+	}
+	if errors.Is(err, ErrUnanswered) {
+		t.late++
+	}
+	t.pause = min(max(2*t.pause, sentinelPauseMin), sentinelPauseMax<<min(t.late, maxLate))
+	select {
+	case <-time.After(t.pause/2 + rand.N(t.pause)):
+	case <-ctx.Done():
+	}
+}
+
 func (s *asker) close() {
 	s.conn.Abort()
 	s.poller.Close()
@@ -40,21 +70,23 @@ func (s *asker) close() {
 // within bounds the calls that follow by a context.
 func (s *asker) within(ctx context.Context) {
 	s.ctx = ctx
-	s.wait = func(want Interest) error { return s.poller.await(ctx, s.conn.sock, want) }
+	s.wait = func(want Interest) error { return awaitAnswer(ctx, s.poller, s.conn.sock, want) }
 }
 
-// call sends one command and waits for its reply.
-func (s *asker) call(args ...string) (resp.Value, error) {
-	flushed, err := s.conn.Send(resp.AppendCommand(nil, args...))
+// send sends commands in one write. Each has one reply, which next returns. A server can be far away, so what can be
+// asked at once is.
+func (s *asker) send(commands ...[]string) error {
+	var all []byte
+	for _, args := range commands {
+		all = resp.AppendCommand(all, args...)
+	}
+	flushed, err := s.conn.Send(all)
 	for err == nil && !flushed {
 		if err = s.wait(Writable); err == nil {
 			flushed, err = s.conn.Flush()
 		}
 	}
-	if err != nil {
-		return resp.Value{}, err
-	}
-	return s.next()
+	return err
 }
 
 // next waits for the next frame.

@@ -3,7 +3,9 @@ package conn
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -70,21 +72,15 @@ func (s *clusterSurvey) ask(ctx context.Context, at string) {
 	s.running[at] = cancel
 	s.tally.answers[at] = clusterAnswer{pending: true}
 	s.asking.Go(func() {
-		for pause := sentinelPauseMin; ctx.Err() == nil; pause = min(2*pause, sentinelPauseMax) {
-			answered, err := s.askOn(ctx, at)
-			if answered {
-				pause = sentinelPauseMin
-			}
+		for t := (tempo{}); ctx.Err() == nil; {
+			answered, err := s.askOn(ctx, t.timeout(&s.opt), at)
 			if err != nil {
 				s.answer(ctx, at, clusterAnswer{err: err})
 			}
 			if s.once {
 				return
 			}
-			select {
-			case <-time.After(pause/2 + rand.N(pause)):
-			case <-ctx.Done():
-			}
+			t.wait(ctx, answered, err)
 		}
 	})
 }
@@ -113,9 +109,9 @@ func (s *clusterSurvey) only(nodes ...[]string) {
 
 // askOn asks a node on one connection: again and again until that fails, or once. It reports whether
 // the node has answered.
-func (s *clusterSurvey) askOn(ctx context.Context, at string) (answered bool, err error) {
+func (s *clusterSurvey) askOn(ctx context.Context, timeout time.Duration, at string) (answered bool, err error) {
 	q := asker{dialing: dialing{addr: s.addr, opt: &s.opt}}
-	dctx, cancel := context.WithTimeout(ctx, s.opt.dialTimeout())
+	dctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if q.credentials, err = s.credentials(dctx); err != nil {
 		return false, err
@@ -124,41 +120,13 @@ func (s *clusterSurvey) askOn(ctx context.Context, at string) (answered bool, er
 		return false, err
 	}
 	defer q.close()
-	if !q.credentials.none() {
-		if err := q.must("AUTH", nil, q.credentials.auth()...); err != nil {
-			return false, err
-		}
-	}
-	var view clusterView
-	var said string // by the node of our slot, when it gave the view
-	var viewed time.Duration
+	v := nodeView{survey: s, asker: &q, at: at, timeout: timeout}
 	for {
-		a := clusterAnswer{asked: clock.Now()}
-		actx, cancel := context.WithTimeout(ctx, s.opt.dialTimeout())
-		q.within(actx)
-		text, err := q.state(&a, s.opt.ClusterKey)
-		if err == nil && a.state.has() && !s.once { // the handshake asks for it, too
-			err = q.must("", func(v resp.Value) error { a.epoch = epochIn(v.Bytes()); return nil }, "CLUSTER", "INFO")
-		}
-		if err == nil && (viewed == 0 || text != said || a.asked-viewed >= viewLasts) {
-			err = q.must("", func(v resp.Value) error {
-				switch {
-				case a.state == slotHere && at == s.addr.nodes && knowsNoCluster(v):
-					view = aloneAt(at)
-					return nil
-				case v.IsError():
-					return q.refusal("CLUSTER SLOTS", v)
-				}
-				view, err = parseView(v, HashSlot(s.opt.ClusterKey), at)
-				return err
-			}, "CLUSTER", "SLOTS")
-			viewed, said = a.asked, text
-		}
-		cancel()
+		a, err := v.ask(ctx)
 		if err != nil {
 			return answered, err
 		}
-		answered, a.view = true, view
+		answered = true
 		s.answer(ctx, at, a)
 		if s.once {
 			return true, nil
@@ -171,9 +139,85 @@ func (s *clusterSurvey) askOn(ctx context.Context, at string) (answered bool, er
 	}
 }
 
-// state asks a node for a key of the slot. text changes whenever the node names another master.
-func (s *asker) state(a *clusterAnswer, key string) (text string, err error) {
-	err = s.must("", func(v resp.Value) error {
+// A nodeView is what a node has said on a connection.
+type nodeView struct {
+	survey  *clusterSurvey
+	asker   *asker
+	at      string
+	timeout time.Duration // of each question
+	view    clusterView
+	said    string        // when it gave the view: what it said of our slot
+	viewed  time.Duration // when that was; 0 before
+	has     bool          // it had the slot when it was last asked
+}
+
+// ask asks the node once: for all that is needed at once, as far as that is known before.
+func (n *nodeView) ask(ctx context.Context) (a clusterAnswer, err error) {
+	q, opt := n.asker, &n.survey.opt
+	ctx, cancel := context.WithTimeout(ctx, n.timeout)
+	defer cancel()
+	q.within(ctx)
+	a.asked = clock.Now()
+	first := n.viewed == 0
+	auth := first && !q.credentials.none()
+	epoch := (first || n.has) && !n.survey.once // the handshake asks for it, too
+	slots := first || a.asked-n.viewed >= viewLasts
+	var commands [][]string
+	if auth {
+		commands = append(commands, q.credentials.auth())
+	}
+	commands = append(commands, []string{"GET", opt.ClusterKey})
+	if epoch {
+		commands = append(commands, clusterInfo)
+	}
+	if slots {
+		commands = append(commands, clusterSlots)
+	}
+	if err = q.send(commands...); err == nil && auth {
+		err = q.expect("AUTH", nil)
+	}
+	var text string
+	if err == nil {
+		text, err = q.state(&a)
+	}
+	if n.has = a.state.has(); err == nil && n.has && !n.survey.once && !epoch {
+		epoch, err = true, q.send(clusterInfo)
+	}
+	if err == nil && epoch {
+		err = q.expect("", func(v resp.Value) error { a.epoch = epochIn(v.Bytes()); return nil })
+	}
+	if err == nil && text != n.said && !slots {
+		slots, err = true, q.send(clusterSlots)
+	}
+	if err == nil && slots {
+		err = q.expect("", func(v resp.Value) error { return n.take(v, &a) })
+		n.viewed, n.said = a.asked, text
+	}
+	a.view = n.view
+	return a, err
+}
+
+var (
+	clusterInfo  = []string{"CLUSTER", "INFO"}
+	clusterSlots = []string{"CLUSTER", "SLOTS"}
+)
+
+// take takes an answer to CLUSTER SLOTS.
+func (n *nodeView) take(v resp.Value, a *clusterAnswer) (err error) {
+	switch addr := &n.survey.addr; {
+	case a.state == slotHere && n.at == addr.nodes && knowsNoCluster(v):
+		n.view = aloneAt(n.at)
+		return nil
+	case v.IsError():
+		return n.asker.refusal("CLUSTER SLOTS", v)
+	}
+	n.view, err = parseView(v, HashSlot(n.survey.opt.ClusterKey), n.at)
+	return err
+}
+
+// state reads a node's answer for a key of the slot. text changes whenever the node names another master.
+func (s *asker) state(a *clusterAnswer) (text string, err error) {
+	err = s.expect("", func(v resp.Value) error {
 		a.state = stateOf(v)
 		text = string(rune(a.state))
 		if v.IsError() {
@@ -183,16 +227,16 @@ func (s *asker) state(a *clusterAnswer, key string) (text string, err error) {
 			return s.refusal("GET", v)
 		}
 		return nil
-	}, "GET", key)
+	})
 	if err == resp.ErrSkipped { // whatever somebody keeps at that key, the node has the slot
 		a.state, text, err = slotHere, string(rune(slotHere)), nil
 	}
 	return text, err
 }
 
-// must sends a command and has its reply read. An error reply is an error, unless command is empty.
-func (s *asker) must(command string, read func(resp.Value) error, args ...string) error {
-	v, err := s.call(args...)
+// expect has the next reply read. An error reply is an error, unless command is empty.
+func (s *asker) expect(command string, read func(resp.Value) error) error {
+	v, err := s.next()
 	switch {
 	case err != nil:
 		return err
@@ -226,7 +270,9 @@ func (d *dialing) locateSlot(ctx context.Context) (o SlotOwner, err error) {
 		deadline = time.Now().Add(d.opt.dialTimeout())
 	}
 	// The nodes, and the masters that they name, have two thirds of the time. The rest is for the connect.
-	asking, cancel := context.WithDeadline(ctx, time.Now().Add(2*time.Until(deadline)/3))
+	given := 2 * time.Until(deadline) / 3
+	asking, cancel := context.WithTimeoutCause(ctx, given,
+		fmt.Errorf("no answer within %v, two thirds of the dial timeout: %w", given.Round(time.Millisecond), os.ErrDeadlineExceeded))
 	s := newSurvey(d.addr, d.opt)
 	s.once = true
 	s.credentials = func(context.Context) (Credentials, error) { return d.credentials, nil }

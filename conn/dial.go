@@ -192,7 +192,7 @@ func (d *dialing) open(ctx context.Context, at Address) (c *Conn, wait func(Inte
 			if _, ok := err.(tls.RecordHeaderError); ok {
 				err = fmt.Errorf("%w; is this a port without TLS?", err)
 			} else if ctx := cmp.Or(d.patient, ctx); ctx.Err() == context.DeadlineExceeded {
-				err = c.tls.unanswered(context.Cause(ctx))
+				err = unanswered{c.tls.unanswered(context.Cause(ctx))}
 			}
 			return nil, nil, "tls", err
 		}
@@ -203,7 +203,7 @@ func (d *dialing) open(ctx context.Context, at Address) (c *Conn, wait func(Inte
 // waitOn returns what waits for a connection that was made: until ctx ends, and for as long as there is patience.
 func (d *dialing) waitOn(ctx context.Context, c *Conn, at Address) (wait func(Interest) error) {
 	if d.caller == nil || d.opt.Patience <= 0 {
-		return func(want Interest) error { return d.poller.await(ctx, c.sock, want) }
+		return func(want Interest) error { return awaitAnswer(ctx, d.poller, c.sock, want) }
 	}
 	if d.endPatience != nil {
 		d.endPatience()
@@ -221,7 +221,7 @@ func (d *dialing) waitOn(ctx context.Context, c *Conn, at Address) (wait func(In
 			told = true
 			d.tell(c, at, fmt.Errorf("%w; it has taken the connection, and is waited for", context.Cause(ctx)))
 		}
-		return d.poller.await(patient, c.sock, want)
+		return awaitAnswer(patient, d.poller, c.sock, want)
 	}
 }
 
@@ -237,7 +237,9 @@ func (d *dialing) tell(c *Conn, at Address, err error) {
 func (d *dialing) authenticate(ctx context.Context) (err error) {
 	switch {
 	case d.opt.Credentials != nil:
-		d.credentials, err = d.opt.Credentials(ctx)
+		if d.credentials, err = d.opt.Credentials(ctx); err != nil && ctx.Err() == context.DeadlineExceeded {
+			err = unanswered{err}
+		}
 	case d.addr.credentials:
 		d.credentials = Credentials{Username: d.addr.username, Password: d.addr.password}
 	default:
@@ -296,7 +298,7 @@ func (d *dialing) connect(ctx context.Context, targets []target) (*sock, target,
 func share(ctx context.Context, deadline time.Time, tries int) (context.Context, context.CancelFunc) {
 	d := time.Until(deadline) / time.Duration(tries)
 	return context.WithTimeoutCause(ctx, d,
-		fmt.Errorf("no answer within %v: %w", d.Round(time.Millisecond), os.ErrDeadlineExceeded))
+		fmt.Errorf("no answer within %v, its share of the dial timeout: %w", d.Round(time.Millisecond), os.ErrDeadlineExceeded))
 }
 
 // causeOf returns the cause of an [*Error] from a read or write of the handshake, because

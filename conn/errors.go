@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"context"
 	"errors"
 	"net"
 	"os"
@@ -20,6 +21,10 @@ var (
 	// machine is up, and nobody listens there. A server that is frozen, or out of reach, refuses none.
 	ErrNoListener = errors.New("conn: nobody listens there")
 
+	// ErrUnanswered is in the error of [Dial] if a server has taken a connection and has not answered in time: the
+	// master, a sentinel or a node, or who gives the credentials. It may have had work with it, or be far away.
+	ErrUnanswered = errors.New("conn: no answer in time")
+
 	// ErrPollerClosed is what every method of a closed [Poller] returns. [errors.Is] takes
 	// it for [os.ErrClosed] and for [net.ErrClosed].
 	ErrPollerClosed error = closedError("poller")
@@ -32,6 +37,21 @@ type noListener struct{ error }
 
 func (noListener) Is(target error) bool { return target == ErrNoListener }
 func (e noListener) Unwrap() error      { return e.error }
+
+// unanswered is the error of a wait that was given up.
+type unanswered struct{ error }
+
+func (unanswered) Is(target error) bool { return target == ErrUnanswered }
+func (e unanswered) Unwrap() error      { return e.error }
+
+// awaitAnswer waits for a connection that was made.
+func awaitAnswer(ctx context.Context, p *Poller, s *sock, want Interest) error {
+	err := p.await(ctx, s, want)
+	if err != nil && ctx.Err() == context.DeadlineExceeded {
+		err = unanswered{err}
+	}
+	return err
+}
 
 // closedError says what is closed, and is known by the names that the standard library
 // has for that.

@@ -77,23 +77,37 @@ func needsAuth(v resp.Value) bool {
 	return code == "NOAUTH" || code == "NOPERM"
 }
 
-// do sends one command and waits for its reply, which may be an error reply. A sentinel that
+// do sends commands and waits for their replies, which may be error replies. A sentinel that
 // demands credentials is sent its own, and asked again. The others are not shown them: whoever
 // poses as a sentinel should learn as little as can be.
-func (s *sentinel) do(args ...string) (resp.Value, error) {
-	v, err := s.call(args...)
-	if err != nil || !needsAuth(v) || s.authenticated || s.credentials.none() {
-		return v, err
+func (s *sentinel) do(commands ...[]string) ([]resp.Value, error) {
+	all, err := s.exchange(commands...)
+	if err != nil || !slices.ContainsFunc(all, needsAuth) || s.authenticated || s.credentials.none() {
+		return all, err
 	}
 	s.authenticated = true
-	said, err := s.call(s.credentials.auth()...)
-	if err == nil && said.IsError() {
-		err = s.replyError("AUTH", said)
+	if all, err = s.exchange(append([][]string{s.credentials.auth()}, commands...)...); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return resp.Value{}, err
+	if all[0].IsError() {
+		return nil, s.replyError("AUTH", all[0])
 	}
-	return s.call(args...)
+	return all[1:], nil
+}
+
+// exchange sends commands and waits for their replies.
+func (s *sentinel) exchange(commands ...[]string) (all []resp.Value, err error) {
+	if err := s.send(commands...); err != nil {
+		return nil, err
+	}
+	for range commands {
+		v, err := s.next()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, v)
+	}
+	return all, nil
 }
 
 // A place is where the master of a group may be.
@@ -112,23 +126,23 @@ func ask(ctx context.Context, endpoint string, a Address, opt *Options) (p place
 		return p, err
 	}
 	defer s.close()
-	v, err := s.do("SENTINEL", "GET-MASTER-ADDR-BY-NAME", a.group)
-	if err == nil && v.IsError() {
-		err = s.replyError("SENTINEL", v)
-	}
-	if err != nil || v.IsNull() {
+	said, err := s.do([]string{"SENTINEL", "GET-MASTER-ADDR-BY-NAME", a.group}, []string{"SENTINEL", "MASTER", a.group})
+	if err != nil {
 		return p, err
 	}
-	at := texts(v)
+	switch v := said[0]; {
+	case v.IsError():
+		return p, s.replyError("SENTINEL", v)
+	case v.IsNull():
+		return p, nil
+	}
+	at := texts(said[0])
 	if len(at) != 2 || len(at[0])+len(at[1]) > maxEndpoint {
 		return p, errors.New("an answer that is no address")
 	}
 	p.endpoint = endpointOf(at[0], at[1])
 	// An error reply is no failure: only those who have a restart guard need to know since when.
-	if v, err = s.do("SENTINEL", "MASTER", a.group); err != nil {
-		return place{}, err
-	}
-	for key, value := range pairs(v) {
+	for key, value := range pairs(said[1]) {
 		n, _ := strconv.ParseInt(string(value.Bytes()), 10, 64)
 		switch key {
 		case "role-reported-time":
@@ -397,16 +411,10 @@ func FollowGroup(ctx context.Context, a Address, opt Options, moved func(to stri
 	var all sync.WaitGroup
 	for i, from := range sentinels {
 		all.Go(func() {
-			for pause := sentinelPauseMin; ctx.Err() == nil; pause = min(2*pause, sentinelPauseMax) {
-				answered := subscribe(ctx, from, a, &opt, func(to string) { f.report(ctx, i, to) })
-				if answered {
-					pause = sentinelPauseMin
-				}
+			for t := (tempo{}); ctx.Err() == nil; {
+				worthwhile, err := subscribe(ctx, t.timeout(&opt), from, a, &opt, func(to string) { f.report(ctx, i, to) })
 				f.report(ctx, i, "") // what it has said may have changed unheard
-				select {
-				case <-time.After(pause/2 + rand.N(pause)):
-				case <-ctx.Done():
-				}
+				t.wait(ctx, worthwhile, err)
 			}
 		})
 	}
@@ -447,33 +455,33 @@ func (f *groupFollower) report(ctx context.Context, i int, to string) {
 // subscribe subscribes to one sentinel. It calls report with the place of the master now, and then
 // with that of every switch that the sentinel publishes. It asks again now and then, since
 // not everything that moves a master is published: a sentinel that is told to forget a group
-// and to monitor it elsewhere says nothing. subscribe returns when the sentinel fails to answer, or
+// and to monitor it elsewhere says nothing. subscribe returns when the sentinel fails to answer within timeout, or
 // publishes too much. It reports whether the sentinel is worth another try soon: it has answered,
 // and not published too much.
-func subscribe(ctx context.Context, endpoint string, a Address, opt *Options, report func(to string)) (answered bool) {
-	dctx, cancel := context.WithTimeout(ctx, opt.dialTimeout())
+func subscribe(ctx context.Context, timeout time.Duration, endpoint string, a Address, opt *Options, report func(to string)) (worthwhile bool, err error) {
+	dctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	s, err := dialSentinel(dctx, endpoint, a, opt)
 	if err != nil {
-		return false
+		return false, err
 	}
 	defer s.close()
-	if v, err := s.do("SUBSCRIBE", switchChannel); err != nil || v.IsError() {
-		return false
+	if said, err := s.do([]string{"SUBSCRIBE", switchChannel}); err != nil || said[0].IsError() {
+		return false, err
 	}
 	for {
 		// The answer includes what was published before. What is published meanwhile is read
 		// after it, and its last message names the place that is right then.
-		actx, cancel := context.WithTimeout(ctx, opt.dialTimeout())
+		actx, cancel := context.WithTimeout(ctx, timeout)
 		p, err := ask(actx, endpoint, a, opt)
 		cancel()
 		if err != nil {
-			return answered
+			return worthwhile, err
 		}
-		answered = true
+		worthwhile = true
 		report(p.endpoint)
 		if err := s.readSwitches(ctx, askEvery/2+rand.N(askEvery), report); err != nil {
-			return err != errTooMuch
+			return err != errTooMuch, nil
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"time"
 
 	"github.com/redburst/redburst/conn"
@@ -30,12 +29,6 @@ func (s *slot) leastPause(cfg *Config) time.Duration {
 		return 0
 	}
 	return cfg.StallTime << min(s.silent-1, maxDoublings)
-}
-
-// costs reports whether a dial has failed because it took too long, and whoever was asked may have had work with it.
-func costs(err error) bool {
-	var e *conn.Error
-	return errors.Is(err, os.ErrDeadlineExceeded) && errors.As(err, &e) && e.Op != "connect"
 }
 
 // startDial starts a goroutine that dials a master.
@@ -108,7 +101,7 @@ func (m *Mux) dial(i int, pause time.Duration, number uint64) {
 				s.wasReplica()
 				s.wasReplaced()
 			}
-			if costs(err) {
+			if errors.Is(err, conn.ErrUnanswered) {
 				s.silent++
 				pause = max(pause, s.leastPause(&m.cfg))
 			}

@@ -179,3 +179,23 @@ func TestADialThatGoesOnEndsWhenThePlaceIsAnothers(t *testing.T) {
 	}()
 	soon(gone)
 }
+
+// Sentinels that answer too late for the dial timeout get more time.
+func TestLateSentinelsGetMoreTime(t *testing.T) {
+	t.Parallel()
+	sentinel := newSentinel(t, member(t, "is", hasRole("master"), "+OK\r\n", func([]string) {}))
+	late := conntest.Listen(t, func(c net.Conn) {
+		time.Sleep(100 * time.Millisecond)
+		to, err := net.Dial("tcp", sentinel.addr())
+		if err != nil {
+			return
+		}
+		go func() { io.Copy(c, to); c.Close() }()
+		io.Copy(to, c)
+		to.Close()
+	})
+	m, err := mux.New(mux.Config{Masters: []string{"sentinel://" + late + "/g"}, Conn: conn.Options{DialTimeout: 100 * time.Millisecond}})
+	require.NoError(t, err)
+	defer m.Close()
+	waitUp(t, m, 1)
+}
