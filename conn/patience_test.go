@@ -188,9 +188,9 @@ func TestLateAnswersAreSaid(t *testing.T) {
 	}{
 		`no answer within [0-9]+ms, two thirds of the dial timeout`: {cluster(t, silent), true},
 		`no answer within [0-9]+ms, its share of the dial timeout`:  {group(t, silent), true},
-		`the dial timeout of 60ms passed`:                            {parse(t, silent), true},
-		`two thirds of the dial timeout`:                             {cluster(t, gone), false},
-		`its share of the dial timeout`:                              {group(t, gone), false},
+		`the dial timeout of 60ms passed`:                           {parse(t, silent), true},
+		`two thirds of the dial timeout`:                            {cluster(t, gone), false},
+		`its share of the dial timeout`:                             {group(t, gone), false},
 	} {
 		_, err := conn.Dial(t.Context(), of.a, opt)
 		require.Regexp(t, says, err.Error())
