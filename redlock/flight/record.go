@@ -347,10 +347,17 @@ func (d *decoder) event(body []byte) (*Event, bool) {
 		e.Validity, e.Held, e.TTL = d.d(), d.d(), d.d()
 		e.Failures, e.Asked, e.Holders = d.int(), d.int(), d.int()
 		e.Fence, e.Token = d.u(), d.hash()
-		for range d.count(maxKeys) {
-			e.Keys = append(e.Keys, d.text())
+		if n := d.count(maxKeys); n > 0 {
+			e.Keys = make([]string, 0, n)
+			for range n {
+				e.Keys = append(e.Keys, d.text())
+			}
 		}
-		for range d.count(maxVotes) {
+		n := d.count(maxVotes)
+		if n > 0 {
+			e.Votes = make([]Vote, 0, n)
+		}
+		for range n {
 			v := Vote{Verdict: redlock.Verdict(d.byte())}
 			if v.Verdict == redlock.VerdictFailed {
 				v.Err = d.text()

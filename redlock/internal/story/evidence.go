@@ -3,7 +3,6 @@ package story
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -26,16 +25,45 @@ func (s *Story) watch() {
 	}
 }
 
+// A ballot is what a master has said in a round on a hold.
+type ballot struct {
+	*Round
+	verdict redlock.Verdict
+}
+
+// ballots are what each master has said of a hold, but to its release.
+func (h *Hold) ballots() map[string][]ballot {
+	if h.said == nil {
+		h.said = map[string][]ballot{}
+		for _, r := range h.rounds {
+			if r.Op == redlock.OpUnlock {
+				continue
+			}
+			for i, v := range r.Votes {
+				m := r.master(i)
+				if h.said[m] == nil {
+					h.voters = append(h.voters, m)
+				}
+				h.said[m] = append(h.said[m], ballot{r, v.Verdict})
+			}
+		}
+	}
+	return h.said
+}
+
+// work is how much there is to look at for who has said what.
+func (h *Hold) work() (n int) {
+	for _, r := range h.rounds {
+		n += 1 + len(r.Votes)
+	}
+	return n
+}
+
 // yesOf returns the latest round on a hold that began before a time and in which a master said yes; nil if there is none.
 func (h *Hold) yesOf(master string, before time.Time) (yes *Round) {
-	for _, r := range h.rounds {
-		if !r.From.Before(before) || r.Op == redlock.OpUnlock || yes != nil && !r.At.After(yes.At) {
-			continue
-		}
-		for i, v := range r.Votes {
-			if v.Verdict == redlock.VerdictYes && r.master(i) == master {
-				yes = r
-			}
+	for _, b := range h.ballots()[master] {
+		if b.verdict == redlock.VerdictYes && b.From.Before(before) && (yes == nil || b.At.After(yes.At)) {
+			yes = b.Round
 		}
 	}
 	return yes
@@ -43,13 +71,10 @@ func (h *Hold) yesOf(master string, before time.Time) (yes *Round) {
 
 // yesAll returns the masters that have said yes to a hold in a round before a time.
 func (h *Hold) yesAll(before time.Time) (all []string) {
-	for _, r := range h.rounds {
-		if r.From.Before(before) && r.Op != redlock.OpUnlock {
-			for _, m := range r.Yes() {
-				if !slices.Contains(all, m) {
-					all = append(all, m)
-				}
-			}
+	h.ballots()
+	for _, m := range h.voters {
+		if h.yesOf(m, before) != nil {
+			all = append(all, m)
 		}
 	}
 	return all

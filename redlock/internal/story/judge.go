@@ -82,7 +82,11 @@ const (
 	maxFoundOf  = 200        // ... and of a key
 	maxCompared = 20_000_000 // pairs of what is in the records: some seconds
 	maxNamed    = 100        // holds of a finding
+	maxText     = 4 << 20    // bytes of findings, about
+	maxListed   = 12         // names of a list
 )
+
+const tooMuch = "there is too much in the records to say it."
 
 // spend reports whether so many pairs may still be compared.
 func (s *Story) spend(n int) bool {
@@ -98,8 +102,12 @@ type subject struct {
 
 // room reports whether one more finding is told. If not, it is counted.
 func (s *Story) room(m Matter, key string) bool {
+	for ; s.texts < len(s.Findings); s.texts++ { // what is found is written on later
+		f := &s.Findings[s.texts]
+		s.size += len(f.Text) + 16*(len(f.Grounds)+len(f.Masters)+len(f.Holds))
+	}
 	all, of := subject{matter: m}, subject{m, key}
-	if s.found[all] >= maxFound || key != "" && s.found[of] >= maxFoundOf {
+	if s.size >= maxText || s.found[all] >= maxFound || key != "" && s.found[of] >= maxFoundOf {
 		s.leftOut[m]++
 		return false
 	}

@@ -179,6 +179,9 @@ func (s *Story) whyGranted(a, b *Hold) verdict {
 	if a.Last == nil || first == nil {
 		return verdict{cause: Unknown, why: "the records do not say which masters said yes."}
 	}
+	if !s.spend(2*a.work() + len(first.Votes)*len(first.Votes)) {
+		return verdict{cause: Unknown, why: tooMuch}
+	}
 	had := a.yesAll(first.At)
 	both := intersect(had, first.Yes())
 	if len(both) == 0 { // no master has done what none may do

@@ -53,21 +53,29 @@ func (s *Story) judgeClocks() {
 	}
 }
 
-// judgeJumps finds where the wall clock of a record was set.
-func (s *Story) judgeJumps(t *tape, p *Party) {
-	var before *flight.Event
-	for e := range t.record.Events() {
-		if before != nil {
-			moved := e.Wall.Sub(before.Wall) - (e.Boot - before.Boot)
-			if moved.Abs() > clockBound && e.Kind != flight.KindRound && before.Kind != flight.KindRound || moved.Abs() > 2*time.Second {
-				what := "forward"
-				if moved < 0 {
-					what = "back"
-				}
-				f := s.find(p.Clock.at(e.Boot), Clocks, "", "", "The wall clock of %s (%s) was set %s by %s.", cmp.Or(p.Clock.Host, p.Source), p.Name, what, Short(moved))
-				f.Grounds = []Ground{{p, before}, {p, e}}
-			}
+// jumped notes if the wall clock of a record was set between an event and the one before it.
+func (t *tape) jumped(e *flight.Event) {
+	if b := t.before; b != nil && len(t.jumps) < maxFound {
+		moved := jump(b, e).Abs()
+		if moved > clockBound && e.Kind != flight.KindRound && b.Kind != flight.KindRound || moved > 2*time.Second {
+			t.jumps = append(t.jumps, [2]*flight.Event{b, e})
 		}
-		before = e
+	}
+	t.before = e
+}
+
+func jump(from, to *flight.Event) time.Duration {
+	return to.Wall.Sub(from.Wall) - (to.Boot - from.Boot)
+}
+
+// judgeJumps tells where the wall clock of a record was set.
+func (s *Story) judgeJumps(t *tape, p *Party) {
+	for _, j := range t.jumps {
+		what, moved := "forward", jump(j[0], j[1])
+		if moved < 0 {
+			what = "back"
+		}
+		f := s.find(p.Clock.at(j[1].Boot), Clocks, "", "", "The wall clock of %s (%s) was set %s by %s.", cmp.Or(p.Clock.Host, p.Source), p.Name, what, Short(moved))
+		f.Grounds = []Ground{{p, j[0]}, {p, j[1]}}
 	}
 }

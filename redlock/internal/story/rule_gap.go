@@ -16,7 +16,7 @@ func (s *Story) judgeGaps() {
 		case t.record.Missing() > 0:
 			s.find(t.end(), Gap, "", "", "%s: %s in the middle of the record are missing.", t.name, count(int(t.record.Missing()), "event"))
 		}
-		if t.from > 0 {
+		if t.untold > 0 {
 			s.find(at, Gap, "", "", "%s: there is too much in this record for one story. It is told from %s on.", t.name, t.clock.at(t.fromBoot).Format(clockFormat))
 		}
 	}

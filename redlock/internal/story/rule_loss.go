@@ -79,6 +79,9 @@ func (s *Story) whyLost(h *Hold) verdict {
 	if h.Revoked {
 		return verdict{cause: Revoked, why: fmt.Sprintf("it was revoked, with the reason %q.", h.Detail)}
 	}
+	if !s.spend(2 * h.work()) {
+		return verdict{cause: Unknown, why: tooMuch}
+	}
 	found := h.finder()
 	undecided := found == nil
 	if undecided {
@@ -164,14 +167,14 @@ func (h *Hold) unrenewed() (last *Round) {
 // have been sent the lock again since, so that it has it, and its yes does not count yet.
 func (h *Hold) goneBy(master string, found *Round) gone {
 	x := gone{master: master, yes: h.yesOf(master, found.From)}
-	for _, r := range h.rounds {
-		if r.Op == redlock.OpUnlock && r != found || r.At.After(found.At) || x.by != nil && !r.At.Before(x.by.At) || x.yes != nil && r.From.Before(x.yes.At) {
-			continue
+	for i, v := range found.Votes {
+		if found.Op == redlock.OpUnlock && v.Verdict == redlock.VerdictNo && found.master(i) == master {
+			x.by = found
 		}
-		for i, v := range r.Votes {
-			if v.Verdict == redlock.VerdictNo && r.Op != redlock.OpLock && r.master(i) == master {
-				x.by = r
-			}
+	}
+	for _, b := range h.ballots()[master] {
+		if b.verdict == redlock.VerdictNo && b.Op != redlock.OpLock && !b.At.After(found.At) && (x.by == nil || b.At.Before(x.by.At)) && (x.yes == nil || !b.From.Before(x.yes.At)) {
+			x.by = b.Round
 		}
 	}
 	return x

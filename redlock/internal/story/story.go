@@ -45,6 +45,8 @@ type Story struct {
 	found    map[subject]int
 	leftOut  map[Matter]int // findings
 	spent    int
+	texts    int // of so many findings, the size is counted
+	size     int // ... in bytes
 }
 
 // A Party is a client of a record.
@@ -73,9 +75,11 @@ type tape struct {
 	clock    *Clock
 	parties  []*Party
 	leftOut  int           // clients
-	from     uint64        // the first event that is told; 0 for all
-	fromBoot time.Duration // when that was
-	last     time.Duration // since boot, of its latest event: what was after that, it cannot know
+	untold   int           // so many events at the beginning
+	fromBoot time.Duration // when the first was that is told
+	before   *flight.Event
+	jumps    [][2]*flight.Event // between which its wall clock was set
+	last     time.Duration      // since boot, of its latest event: what was after that, it cannot know
 }
 
 func (t *tape) end() time.Time { return t.clock.at(t.last) }
@@ -177,21 +181,23 @@ type Hold struct {
 	Until       time.Time // the end of its validity, as the last round has left it
 	Ended       time.Time // when it stopped to claim the lock, at the latest Until
 	End         End
-	Told        time.Time     // when it was told of the loss, or has released it; zero if neither
-	First       *Round        // the one that has taken it; nil for one that was handed over
-	Last        *Round        // the last that has taken or extended it, also before a hand-over; nil if that is not known
-	Freed       *Round        // the round that has released it; nil if that is not known
-	Failed      *Round        // the round that has found it lost; nil if there is none
-	Detail      string        // of the loss
-	rounds      []*Round      // on it, by this party
-	sure        time.Time     // until when its party shows that it relied on it: until then at the least
-	sureBy      *flight.Event // ... by this; nil if it is by Last
-	told        bool          // its party was told of the loss, so that it has given back what was left of it
-	letGo       time.Time     // zero if the record does not say
-	before      bool          // the client gave it back as it was lost, a little before its record says so
-	unlocked    bool          // its holder has let it go, and not the client
-	gap         bool          // events are missing from the record while it goes on, and its end is not there
-	gaps        int           // how many there were before it
+	Told        time.Time           // when it was told of the loss, or has released it; zero if neither
+	First       *Round              // the one that has taken it; nil for one that was handed over
+	Last        *Round              // the last that has taken or extended it, also before a hand-over; nil if that is not known
+	Freed       *Round              // the round that has released it; nil if that is not known
+	Failed      *Round              // the round that has found it lost; nil if there is none
+	Detail      string              // of the loss
+	rounds      []*Round            // on it, by this party
+	said        map[string][]ballot // what each master has said in these; see ballots
+	voters      []string            // the masters of these
+	sure        time.Time           // until when its party shows that it relied on it: until then at the least
+	sureBy      *flight.Event       // ... by this; nil if it is by Last
+	told        bool                // its party was told of the loss, so that it has given back what was left of it
+	letGo       time.Time           // zero if the record does not say
+	before      bool                // the client gave it back as it was lost, a little before its record says so
+	unlocked    bool                // its holder has let it go, and not the client
+	gap         bool                // events are missing from the record while it goes on, and its end is not there
+	gaps        int                 // how many there were before it
 	Revoked     bool
 }
 
@@ -282,10 +288,13 @@ func (s *Story) read(source Source, clocks map[string]*Clock) {
 		t.parties = append(t.parties, p)
 	}
 	s.Parties = append(s.Parties, t.parties...)
-	total := 0
+	total, weights := 0, []int32{}
 	seen := map[sight]flight.Event{}
 	for e := range source.Record.Events() {
-		total += weight(e)
+		w := weight(e)
+		total += w
+		weights = append(weights, int32(w))
+		t.jumped(e)
 		t.last = max(t.last, e.Boot)
 		if e.Kind != flight.KindMaster && e.Kind != flight.KindAsked {
 			continue
@@ -300,12 +309,9 @@ func (s *Story) read(source Source, clocks map[string]*Clock) {
 			}
 		}
 	}
-	for e := range source.Record.Events() {
-		if total <= maxMemory {
-			break
-		}
-		total -= weight(e)
-		t.from, t.fromBoot = e.Number+1, e.Boot
+	for total > maxMemory {
+		total -= int(weights[t.untold])
+		t.untold++
 	}
 }
 
@@ -443,15 +449,20 @@ func (s *Story) follow(t *tape) {
 	all := make([]*following, len(t.parties))
 	gaps, next := 0, uint64(0)
 	seen := map[sight]flight.Event{}
+	n := 0
 	for e := range t.record.Events() {
+		untold := n < t.untold
+		if n++; n == t.untold+1 {
+			t.fromBoot = e.Boot
+		}
 		if next > 0 && e.Number != next {
 			gaps++
 		}
 		next = e.Number + 1
-		if e.Number < t.from {
+		if untold {
 			fresh(seen, e)
 		}
-		if e.Client >= len(all) || e.Number < t.from {
+		if e.Client >= len(all) || untold {
 			continue
 		}
 		if all[e.Client] == nil {
@@ -460,9 +471,7 @@ func (s *Story) follow(t *tape) {
 		all[e.Client].event(e, seen)
 	}
 	for i, x := range all {
-		if t.from > 0 {
-			t.parties[i].Skipped += t.from
-		}
+		t.parties[i].Skipped += uint64(t.untold)
 		if x == nil {
 			continue
 		}

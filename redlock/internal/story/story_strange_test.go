@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -360,6 +361,36 @@ func TestTooMuchIsLeftOut(t *testing.T) {
 	told = tellOf(forgery{name: "a"}.of(t, many(12_000, 0)...))
 	require.Len(t, told.Findings, 1)
 	require.Contains(t, told.Findings[0].Text, "too much in these records to compare")
+}
+
+// Some 64 KiB that somebody has made up, with long names in each of many sentences, cost a few megabytes.
+func TestASmallRecordCostsLittle(t *testing.T) {
+	t.Parallel()
+	var masters, keys []string
+	var begun, ended []flight.Event
+	for i := range 64 {
+		masters = append(masters, fmt.Sprint(strings.Repeat("m", 420), i, ":1"))
+		keys = append(keys, fmt.Sprint("k", i))
+		begun = append(begun, met(0.1, masters[i], 0))
+	}
+	votes := func(v redlock.Verdict) []flight.Vote { return slices.Repeat([]flight.Vote{{Verdict: v}}, len(masters)) }
+	for i := range 140 {
+		e, end := took(1+1e-3*float64(i), uint64(i+1)), letGo(2+1e-3*float64(i), uint64(i+1))
+		if i%2 == 0 {
+			end = notHeld(end.Boot.Seconds()-begun[0].Boot.Seconds(), redlock.OpRenew, end.Token, "")
+			end.Keys, end.Votes = keys, votes(redlock.VerdictNo)
+		}
+		e.Keys, e.Votes = keys, votes(redlock.VerdictYes)
+		begun, ended = append(begun, e), append(ended, end)
+	}
+	record := forgery{name: "a", about: func(a *flight.About) { a.Clients[0].Masters = masters }}.of(t, append(begun, ended...)...)
+	told := tellOf(record)
+	size := len(told.HTML(""))
+	for _, f := range told.Findings {
+		size += len(f.Text)
+	}
+	require.NotEmpty(t, told.Findings)
+	require.Less(t, size, 32<<20)
 }
 
 // A lock whose second one is lost is given back while its KeepAlive is told, so that the next one may have it before that is recorded.

@@ -49,6 +49,9 @@ func list(all []string) string {
 	case 1:
 		return all[0]
 	}
+	if more := len(all) - maxListed; more > 1 {
+		return strings.Join(all[:maxListed], ", ") + fmt.Sprintf(" and %d others", more)
+	}
 	return strings.Join(all[:len(all)-1], ", ") + " and " + all[len(all)-1]
 }
 
