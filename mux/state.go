@@ -55,6 +55,7 @@ type State struct {
 	Addr    string        // as by conn.Address.String: no credentials
 	Phase   Phase         // where it is in the life of its connection
 	Since   time.Duration // when that phase began, on clock.Now's clock
+	Changed time.Duration // when the phase or Err changed the last time, likewise
 	Err     error         // why it is not Up; if it is Up, why its credentials could not be renewed, or nil
 	RTT     time.Duration // smoothed round trip of its votes (gain 1/8, as in RFC 6298); 0 before the first
 	LastRTT time.Duration // round trip of its latest reply, a straggler's included; 0 before the first
@@ -132,8 +133,9 @@ func (m *Mux) setPhase(i int, p Phase, err error) {
 		s.state.Err = err
 		return // another dial, or another renewal, went in the same way: no news
 	}
+	s.state.Changed = clock.Now()
 	if s.state.Phase != p {
-		s.state.Since = clock.Now()
+		s.state.Since = s.state.Changed
 	}
 	s.state.Phase, s.state.Err = p, err
 	if m.changed != nil { // Open is waiting for news

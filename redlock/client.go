@@ -104,7 +104,7 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 		hooked.OnState = func(i int, s mux.State) {
 			m := masterStats(i, s)
 			if e := c.events.begin(context.Background(), EventMaster, ""); e != nil {
-				e.Master = &m
+				e.Master, e.Boot = &m, s.Changed
 				c.events.end(e)
 			}
 		}

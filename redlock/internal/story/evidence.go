@@ -125,12 +125,20 @@ func (s *Story) fate(x gone) fate {
 	return fate{cause: Deleted, grounds: append(grounds, readings...)}
 }
 
-// lag is how much later than what it tells an event can be recorded.
+// lag is how much later than what a master has said of itself that can be recorded.
 const lag = 50 * time.Millisecond
 
 // alive reports whether what was seen of a master shows that a process of it was there.
 func (m *Seen) alive() bool {
 	return m.RunID != "" && (m.Kind == flight.KindAsked || m.Phase == redlock.PhaseUp || m.Phase == redlock.PhaseQuarantined)
+}
+
+// after reports whether a master was seen after a time.
+func (m *Seen) after(at time.Time) bool {
+	if m.Kind == flight.KindAsked {
+		at = at.Add(lag)
+	}
+	return m.At.After(at)
 }
 
 // restart reports whether the process of a master that said yes was another one than that which by has met, or that they are known to be
@@ -153,7 +161,7 @@ func restart(seen []*Seen, yes, by *Round) (restarted, same bool, process string
 		}
 	}
 	for _, m := range seen {
-		if before != nil && m.alive() && m.RunID == process && (m == is || m.At.After(by.At.Add(lag))) {
+		if before != nil && m.alive() && m.RunID == process && (m == is || m.after(by.At)) {
 			return false, true, process, []Ground{{before.Party, before.Event}, {m.Party, m.Event}}
 		}
 	}
@@ -167,19 +175,14 @@ func restart(seen []*Seen, yes, by *Round) (restarted, same bool, process string
 // recorded, or if it can have been another connection.
 func metBy(seen []*Seen, r *Round) (on *Seen) {
 	for _, m := range seen {
-		after := m.At.After(r.At)
 		switch {
 		case m.Party != r.Party || m.Kind != flight.KindMaster:
-		case !after && m.alive():
-			on = m
-		case !after:
-			on = nil // it is broken
-		case on != nil && m.At.After(r.At.Add(lag)):
+		case m.At.After(r.At):
 			return on.unbroken(r)
-		case m.alive() && (on == nil || on.RunID == m.RunID):
-			return m.unbroken(r)
-		case m.alive() || on == nil:
-			return nil
+		case !m.alive(), m.At.After(r.From) && (on == nil || on.RunID != m.RunID): // it is broken, or came meanwhile
+			on = nil
+		default:
+			on = m
 		}
 	}
 	return on.unbroken(r)

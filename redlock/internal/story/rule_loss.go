@@ -198,21 +198,17 @@ func (s *Story) hasSet(h *Hold, master string, by *Round) bool {
 
 // oneConnection reports whether two rounds of a party went to a master by the same connection.
 func (s *Story) oneConnection(master string, from, to *Round) bool {
-	met, first := false, true
+	var met *Seen
 	for _, m := range s.seenOf[master] {
-		if m.Party != from.Party || m.Kind != flight.KindMaster {
-			continue
-		}
-		late := first && m.alive() && !m.At.After(from.From.Add(lag)) // told a little after it was so
-		first = false
 		switch {
-		case late || !m.At.After(from.From):
-			met = m.alive()
-		case m.alive() && !m.At.After(to.At.Add(lag)), !m.alive() && !m.At.After(to.At):
+		case m.Party != from.Party || m.Kind != flight.KindMaster || m.At.After(to.At):
+		case !m.At.After(from.From):
+			met = m
+		case met == nil || !m.alive() || m.RunID != met.RunID:
 			return false
 		}
 	}
-	return met
+	return met != nil && met.alive()
 }
 
 // inTheWay reports whether a master may have had another's key when a lock was taken: it may have said yes to that, and is not known to
