@@ -460,6 +460,44 @@ func TestSoundRun(t *testing.T) {
 	require.True(t, slices.IsSortedFunc(told.Holds, func(a, b *story.Hold) int { return a.Taken.Compare(b.Taken) }))
 }
 
+// Records of processes that go on are read one after the other. What one could not know when it was read is no overlap.
+func TestLiveRecordsThatAreReadInTurnOverlapNot(t *testing.T) {
+	s := newScene(t, 3)
+	var all []*actor
+	for i := range 3 {
+		all = append(all, s.actor(fmt.Sprint("web-", i), nil).sees(3))
+	}
+	for name, opts := range map[string][]redlock.Option{"plain": nil, "permits": {redlock.WithPermits(2)}, "fenced": {redlock.WithFence()}} {
+		for last := range all { // the record of who has the lock is read first, and then others have it
+			first, then := all[last], all[(last+1)%3]
+			first.takes(name, ttl, opts...)
+			if name == "permits" {
+				all[(last+2)%3].takes(name, ttl, opts...)
+			}
+			require.NoError(t, first.held.Extend(t.Context()))
+			sources := []story.Source{{Name: first.name, Record: first.record()}}
+			first.releases()
+			then.takes(name, ttl, opts...)
+			require.NoError(t, then.held.Extend(t.Context()))
+			for _, a := range all {
+				if a != first {
+					sources = append(sources, story.Source{Name: a.name, Record: a.record()})
+				}
+			}
+			for _, told := range []*story.Story{story.Tell(sources, time.Minute), s.tell()} {
+				for _, f := range told.Findings {
+					sure := !f.Maybe && (f.Matter == story.Overlap || f.Matter == story.Late || f.Matter == story.Loss)
+					require.False(t, sure || accused(f), "%s: %s", name, f.Text)
+				}
+			}
+			then.releases()
+			if name == "permits" {
+				all[(last+2)%3].releases()
+			}
+		}
+	}
+}
+
 // Whoever loses a lock to a FLUSHALL of a majority is told of just these masters, whichever of them had answered when it was
 // taken, whether they were flushed at once or one after the other, and whoever finds it.
 func TestTheFlushedMastersAreNamed(t *testing.T) {

@@ -31,6 +31,7 @@ type arena struct {
 	resource *resource
 	fleet    *fleet
 	clocks   bool // the masters have clocks of their own
+	planted  planted
 }
 
 // newArena makes an arena of five masters whose traffic goes through the namespaces, or through links if these are

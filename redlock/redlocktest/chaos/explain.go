@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
+	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock/flight"
 	"github.com/redburst/redburst/redlock/internal/story"
 )
@@ -51,8 +53,30 @@ func readFlight(path string) (*flight.Record, error) {
 	return r, err
 }
 
+// A planted is what was done so that a rule is broken: to which masters, and when.
+type planted struct {
+	masters []string // as the clients know them; nil if it is not a master's fault
+	at      time.Time
+}
+
+// plant notes that something is done to these masters.
+func (a *arena) plant(masters ...int) {
+	a.planted = planted{at: time.Now()}
+	for _, i := range masters {
+		a.planted.masters = append(a.planted.masters, conn.Redact(a.fleet.config.Masters[i]))
+	}
+}
+
+// tells reports whether a finding blames the masters to which something was done, some of them at the least and no others, after that was
+// done, and is certain that it was so. Whether who let go late has relied on its lock until then, no record says.
+func (p planted) tells(f story.Finding) bool {
+	others := slices.ContainsFunc(f.Masters, func(m string) bool { return !slices.Contains(p.masters, m) })
+	return !others && (len(f.Masters) > 0) == (len(p.masters) > 0) && (!f.Maybe || f.Matter == story.Late) && len(f.Grounds) > 0 && !f.At.Before(p.at) && f.At.Before(time.Now())
+}
+
 // explains prints of which keys the flight records tell that two had them at once, or, if the cause is story.Frozen, that one
-// went on after its time. It reports whether they tell so of these keys, with that cause, and of no other.
+// went on after its time. It reports whether they tell so of these keys, with that cause, the masters and the time of what was planted, and of
+// no other.
 func (a *arena) explains(out io.Writer, cause story.Cause, keys ...string) (as bool, err error) {
 	findings, _, err := a.explain()
 	if err != nil {
@@ -66,11 +90,11 @@ func (a *arena) explains(out io.Writer, cause story.Cause, keys ...string) (as b
 	found := map[string]bool{}
 	for _, f := range findings {
 		switch {
-		case f.Matter == matter && f.Cause == cause:
+		case f.Matter == matter && f.Cause == cause && a.planted.tells(f):
 			found[f.Key] = true
 		case f.Matter == story.Overlap || f.Matter == matter:
 			as = false
-			line(out, "explain", "%s: %s", f.Cause, f.Text)
+			line(out, "explain", "%v %s, of %v: %s", f.At, f.Cause, f.Masters, f.Text)
 		}
 	}
 	for _, key := range keys {

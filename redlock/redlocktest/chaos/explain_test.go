@@ -7,8 +7,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/redburst/redburst/redlock/flight"
+	"github.com/redburst/redburst/redlock/internal/story"
 	"github.com/stretchr/testify/require"
 )
 
@@ -43,4 +45,27 @@ func TestAClientWithoutARecordIsMissing(t *testing.T) {
 	a.fleet.all[1].killed = false
 	_, _, err = a.explain()
 	require.ErrorContains(t, err, "none has ended by itself")
+}
+
+// A finding tells of what was planted if it has the masters, the time and grounds, and is certain.
+func TestAFindingTellsOfWhatWasPlanted(t *testing.T) {
+	at := time.Now().Add(-time.Minute)
+	on := planted{masters: []string{"a:1", "b:1"}, at: at}
+	good := story.Finding{Matter: story.Overlap, At: at.Add(time.Second), Masters: []string{"b:1"}, Grounds: make([]story.Ground, 1)}
+	require.True(t, on.tells(good))
+	for name, change := range map[string]func(f *story.Finding){
+		"another, too":  func(f *story.Finding) { f.Masters = []string{"b:1", "c:1"} },
+		"nobody":        func(f *story.Finding) { f.Masters = nil },
+		"perhaps":       func(f *story.Finding) { f.Maybe = true },
+		"before it was": func(f *story.Finding) { f.At = at.Add(-time.Second) },
+		"to come":       func(f *story.Finding) { f.At = at.Add(time.Hour) },
+		"no grounds":    func(f *story.Finding) { f.Grounds = nil },
+	} {
+		f := good
+		change(&f)
+		require.False(t, on.tells(f), name)
+	}
+	require.False(t, planted{at: at}.tells(good), "it is no master's fault")
+	good.Masters = nil
+	require.True(t, planted{at: at}.tells(good))
 }

@@ -107,6 +107,7 @@ func violateRules(ctx context.Context, out io.Writer) (found bool, err error) {
 		return false, err
 	}
 	defer a.close(false)
+	a.plant(2)
 	a.masters.Restart(2)
 	a.masters.Heal(3)
 	a.masters.Heal(4)
@@ -190,6 +191,7 @@ func (o oblivion) violate(ctx context.Context, out io.Writer) (as bool, err erro
 	for _, i := range o.cutOff {
 		a.masters.Break(i)
 	}
+	a.plant(o.restart...)
 	for _, i := range o.restart {
 		a.masters.Kill(i)
 	}

@@ -40,6 +40,7 @@ func violateFrozen(ctx context.Context, out io.Writer) (as bool, err error) {
 		return false, errors.New("no client could be frozen in a write")
 	}
 	holder := a.fleet.client(0)
+	a.plant()
 	if err := processes.Stop(holder.cmd.Process); err != nil {
 		return false, err
 	}
@@ -83,6 +84,7 @@ func violateLists(ctx context.Context, out io.Writer) (as bool, err error) {
 	defer a.close(false)
 	masters, runs := a.fleet.config.Masters, a.fleet.config.Runs
 	for i := range 2 {
+		a.plant()
 		a.fleet.config.Masters, a.fleet.config.Runs = masters[2*i:2*i+3], runs[2*i:2*i+3]
 		if err := a.startHolder(i); err != nil {
 			return false, err

@@ -68,6 +68,7 @@ func violateFailover(ctx context.Context, out io.Writer) (status int, err error)
 	for _, p := range holders {
 		p.signal(syscall.SIGSTOP)
 	}
+	a.plant(0)
 	c.takeOver(ctx, 0, owner^1)
 	c.GoOnReplicating(0, owner^1)
 	c.settle(ctx, 0)
