@@ -62,6 +62,9 @@ func (m *Mux) Close() error {
 		m.armed = false
 		m.wg.Done()
 	}
+	if m.pingAt != 0 && m.pinger.Stop() {
+		m.wg.Done()
+	}
 	m.mu.Unlock()
 
 	for _, l := range links {

@@ -235,6 +235,7 @@ func (m *Mux) place(i int, c *conn.Conn, pause time.Duration) error {
 		m.payDebts(i, s.since)
 		m.wakeDriver(clock.After(s.since, m.cfg.StallTime))
 	}
+	m.armPing(clock.After(s.since, s.pulse.every))
 	m.stand(i, standing, s.since)
 	m.judge(s.since)
 	m.push()

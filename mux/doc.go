@@ -153,7 +153,7 @@
 //
 // A master may have forgotten what it was told. The [Keeper] says which master, and for how long.
 // Such a master is connected, but in quarantine until then: its vote is a failed
-// one, only persistent operations are sent to it, and its replies count for nothing. Where the Keeper does not
+// one, only persistent operations and PINGs are sent to it, and its replies count for nothing. Where the Keeper does not
 // know yet, and asks the master, a yes is withheld until it does. It says so under mu, before the next reply is read.
 //
 // A group of sentinels has switched to another master when more than half of its sentinels
@@ -234,6 +234,7 @@
 //     those of a connection are to be renewed. It waits for that master's answer before it
 //     turns to the next.
 //   - The tick's goroutine runs for the time of a few passes.
+//   - The pinger's goroutine runs for the time of a burst of PINGs, when connections have been idle.
 //   - The notifier runs while there are state changes to tell OnState.
 //
 // All have ended when Close returns.

@@ -386,7 +386,7 @@ func (m *Mux) serve(ev conn.Event) {
 		m.match(i, l)
 	}
 	if err != nil && s.link == l {
-		m.drop(i, err)
+		m.lose(i, err)
 	}
 }
 

@@ -92,3 +92,13 @@ func QuarantinedUntil(m *Mux, i int) time.Duration {
 	defer m.mu.Unlock()
 	return m.slots[i].quarantinedUntil
 }
+
+// PingEvery sets after which time an idle connection is sent a PING.
+func PingEvery(m *Mux, d time.Duration) {
+	m.lock()
+	defer m.mu.Unlock()
+	for i := range m.slots {
+		m.slots[i].pulse.every = d
+	}
+	m.armPing(clock.Now() + d)
+}

@@ -89,7 +89,7 @@ func (m *Mux) sent(o *outgoing) {
 		return
 	}
 	if o.err != nil {
-		m.drop(o.i, o.err)
+		m.lose(o.i, o.err)
 		return
 	}
 	s.taken = o.left

@@ -117,6 +117,7 @@ func prepare(cfg Config) (*Mux, error) {
 		m.slots[i].state.Addr = addr.String()
 		m.slots[i].state.Since = clock.Now()
 		m.slots[i].trustedUntil = clock.Forever
+		m.slots[i].pulse.every = pingEvery
 	}
 	m.clientName = cfg.Conn.ClientName
 	return m, nil
@@ -139,6 +140,8 @@ func (m *Mux) begin() (err error) {
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.tick = time.AfterFunc(time.Hour, m.onTick)
 	m.tick.Stop()
+	m.pinger = time.AfterFunc(time.Hour, m.onPing)
+	m.pinger.Stop()
 	m.wg.Add(1)
 	go m.watchHangups()
 	if m.cfg.Conn.Credentials != nil {

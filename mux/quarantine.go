@@ -72,7 +72,7 @@ func (m *Mux) stand(i int, st Standing, now time.Duration) {
 		return
 	}
 	if len(st.Ask) > 0 {
-		m.ask(i, st, now)
+		m.askStanding(i, st, now)
 	}
 	barred := now < s.quarantinedUntil
 	switch was := s.state.Phase; {
@@ -109,15 +109,20 @@ func (s *slot) unbelieved(now time.Duration) error {
 	return nil
 }
 
-// ask sends a master what its standing asks. It is sent in quarantine, too, and is nobody's vote.
-func (m *Mux) ask(i int, st Standing, now time.Duration) {
-	op := Op{Replies: st.Replies, OnReply: func(i int, v resp.Value) {
+// askStanding sends a master what its standing asks.
+func (m *Mux) askStanding(i int, st Standing, now time.Duration) {
+	m.ask(i, &Op{Command: st.Ask, Replies: st.Replies, OnReply: func(i int, v resp.Value) {
 		m.cfg.Keeper.Answered(i, v, m.clock)
 		m.answered = true
-	}, Verdict: func(resp.Value) Verdict { return VerdictNo }}
-	f := m.takeFlight(&op, now)
+	}}, now)
+}
+
+// ask sends a master a command that is nobody's vote. It is sent in quarantine, too.
+func (m *Mux) ask(i int, op *Op, now time.Duration) {
+	op.Verdict = func(resp.Value) Verdict { return VerdictNo }
+	f := m.takeFlight(op, now)
 	f.refs++
-	m.write(i, st.Ask)
+	m.write(i, op.Command)
 	m.slots[i].owed.push(owed{f: f, sent: now, left: f.replies, voted: true})
 	m.wakeDriver(clock.After(now, m.cfg.StallTime))
 }

@@ -180,7 +180,7 @@ func (m *Mux) replace(i int, from, to conn.Address, c *conn.Conn, name string) e
 	}
 	s.addr, s.known, s.remote = to, conn.Server{Endpoint: from.String()}, ""
 	s.state = State{Addr: to.String(), Phase: Dialing, Since: clock.Now(), Connects: s.state.Connects}
-	s.lateCommands, s.pause, s.silent, s.process = false, 0, 0, clock.Now()
+	s.lateCommands, s.pause, s.silent, s.process, s.pulse = false, 0, 0, clock.Now(), pulse{every: pingEvery}
 	s.dialer++ // whoever dials the old one ends
 	if s.endDial != nil {
 		s.endDial()

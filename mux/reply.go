@@ -53,6 +53,7 @@ func (m *Mux) match(i int, l *link) {
 			}
 			m.judge(now)
 		case m.reply(i, v, beyond, now):
+			s.pulse.lived(now - s.idleSince())
 			s.lastReply, s.suspected = now, 0
 			if m.answered {
 				m.judge(now)

@@ -34,7 +34,7 @@ func (m *Mux) checkSilence(before time.Duration) {
 		if s := &m.slots[i]; s.suspected == 0 {
 			s.suspected = m.clock
 		} else {
-			m.drop(i, m.masterError(i, ErrStalled))
+			m.lose(i, m.masterError(i, ErrStalled))
 		}
 	}
 }

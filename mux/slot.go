@@ -41,6 +41,7 @@ type slot struct {
 	leastRTT   time.Duration // the least round trip on this connection; 0 before the first
 	leastFrom  time.Duration // ... and when that first one was known: a hang may have made it long for what was sent before
 
+	pulse     pulse
 	suspected time.Duration // when it was found silent for the stall time; 0 if it was not
 	pause     time.Duration // before the next dial, doubling while links are short-lived
 	silent    int           // dials in a row that took too long, and links that fell silent without any reply
