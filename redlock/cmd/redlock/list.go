@@ -180,7 +180,7 @@ func (l *lister) refresh(real *terminal, text string, begun time.Time, last erro
 	if l.count > together {
 		what = fmt.Sprintf("more than %s: a PATTERN makes them fewer", what)
 	}
-	head.say("", plain, fmt.Sprintf("%s  %s", begun.Format(time.DateTime), what))
+	head.say("", plain, fmt.Sprintf("%s  %s", timeText(begun), what))
 	if last != nil {
 		head.say("", red, last.Error())
 	}

@@ -239,11 +239,15 @@ func leftUntil(c claim) string {
 
 // clockText is a time of today, or a time with its day.
 func clockText(at time.Time) string {
-	if at.Format(time.DateOnly) == time.Now().Format(time.DateOnly) {
-		return at.Format("15:04")
+	at = at.UTC()
+	if at.Format(time.DateOnly) == time.Now().UTC().Format(time.DateOnly) {
+		return at.Format("15:04 MST")
 	}
-	return at.Format("2006-01-02 15:04")
+	return at.Format("2006-01-02 15:04 MST")
 }
+
+// timeText is a time as all commands write it.
+func timeText(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 MST") }
 
 // holderCell is who holds a lock, as it stands in a table.
 func holderCell(h redlock.Holder) string {
@@ -280,7 +284,7 @@ func (s *lockStatus) write(t *terminal) {
 		t.say("", plain, fmt.Sprintf("It was revoked, and is free when its holder lets go, or when the key ends: %s", s.leader.Reason))
 	}
 	if !s.since.IsZero() {
-		t.say("", plain, fmt.Sprintf("taken at %s, as its fence says", s.since.Format(time.DateTime)))
+		t.say("", plain, fmt.Sprintf("taken at %s, as its fence says", timeText(s.since)))
 	}
 	t.printf("\n")
 	if len(s.readers) > 0 {
@@ -387,7 +391,8 @@ func (s *lockStatus) writeJSON(t *terminal) {
 	}{Key: s.key, State: s.state, Votes: s.leader.votes, Answered: s.answered, Quorum: s.quorum, Fence: s.fence, Waiters: waitersJSON(s.waiters)}
 	out.Lingers = s.state == held && s.leader.Left()
 	if !s.since.IsZero() {
-		out.Since = &s.since
+		since := s.since.UTC()
+		out.Since = &since
 	}
 	if s.state == held {
 		out.LeftMS = leftMS(s.left())

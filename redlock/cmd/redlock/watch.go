@@ -22,7 +22,7 @@ type watchEvent struct {
 }
 
 func newWatchEvent(key string, l redlock.Leader, err error) watchEvent {
-	s := watchEvent{Time: time.Now(), Key: key, State: free, Owner: l.Owner, Fence: l.Fence}
+	s := watchEvent{Time: time.Now().UTC(), Key: key, State: free, Owner: l.Owner, Fence: l.Fence}
 	switch {
 	case err != nil:
 		s.State, s.Error = unknown, err.Error()
@@ -33,7 +33,7 @@ func newWatchEvent(key string, l redlock.Leader, err error) watchEvent {
 }
 
 func (s watchEvent) String() string {
-	text := fmt.Sprintf("%s  %s: %s", s.Time.Format(time.DateTime), s.Key, s.State)
+	text := fmt.Sprintf("%s  %s: %s", timeText(s.Time), s.Key, s.State)
 	switch {
 	case s.Error != "":
 		return text + ", " + s.Error
