@@ -52,6 +52,10 @@ order:
 A master that does not answer keeps its counter. Run the command again when it
 is up.
 
+--json writes one object for each key: key, answered, quorum, and masters, each
+with its counter, by how many milliseconds that is ahead of this clock, and
+whether it is believed.
+
 Exit status: 0 all is well, 1 a counter is too far ahead, 64 wrong usage, 74
 write error, 96 another holds the lock (with --reset-to), 97 too few masters
 answered, 128+n signal n has ended it (with --reset-to).
@@ -67,6 +71,9 @@ answered, 128+n signal n has ended it (with --reset-to).
 			}
 			if f.skew < 0 {
 				return usageError("", "--skew is negative")
+			}
+			if f.json && cmd.Flags().Changed("reset-to") {
+				return usageError("", "--json shows counters, and --reset-to sets them")
 			}
 			f.now = time.Now()
 			if cmd.Flags().Changed("reset-to") {
@@ -84,6 +91,7 @@ answered, 128+n signal n has ended it (with --reset-to).
 	}
 	f.given.register(cmd)
 	cmd.Flags().StringVar(&f.to, "reset-to", "", "set the counters to `N`, a number or \"now\"")
+	cmd.Flags().BoolVar(&f.json, "json", false, "write JSON")
 	cmd.Flags().DurationVar(&f.skew, "skew", 24*time.Hour, "how far ahead of the clock a counter is believed, as Config.FenceSkew")
 	return cmd
 }
@@ -92,6 +100,7 @@ answered, 128+n signal n has ended it (with --reset-to).
 type fenceCommand struct {
 	given mastersFlags
 	to    string
+	json  bool
 	skew  time.Duration
 	now   time.Time
 	masterSet
@@ -137,6 +146,9 @@ func (f *fenceCommand) show(ctx context.Context, keys []string) error {
 			}
 			return nil
 		})
+		if f.json {
+			f.writeJSON(out, key, all, errs)
+		}
 		answered := 0
 		rows := [][]cell{header("MASTER", "COUNTER", "AHEAD OF THE CLOCK")}
 		for i, c := range all {
@@ -153,11 +165,13 @@ func (f *fenceCommand) show(ctx context.Context, keys []string) error {
 			}
 			rows = append(rows, row)
 		}
-		if i > 0 {
-			out.printf("\n")
+		if !f.json {
+			if i > 0 {
+				out.printf("\n")
+			}
+			out.say("", plain, key)
+			out.table("", 1, rows)
 		}
-		out.say("", plain, key)
-		out.table("", 1, rows)
 		if err := out.failure(); err != nil {
 			return err
 		}
@@ -170,6 +184,38 @@ func (f *fenceCommand) show(ctx context.Context, keys []string) error {
 			f.skew, f.now.UTC().Format(time.RFC3339)), "if the clock is right, 'redlock fence --help' says how it is set back"}
 	}
 	return nil
+}
+
+// writeJSON writes what the masters say of a key, in the words of redlock status.
+func (f *fenceCommand) writeJSON(out *terminal, key string, all []counter, errs []error) {
+	type master struct {
+		Master   string `json:"master"`
+		Counter  string `json:"counter,omitempty"` // as it is there, which need not be a number
+		AheadMS  *int64 `json:"ahead_ms,omitempty"`
+		Believed bool   `json:"believed"` // false if it does not answer
+		Error    string `json:"error,omitempty"`
+	}
+	of := struct {
+		Key      string   `json:"key"`
+		Answered int      `json:"answered"`
+		Quorum   int      `json:"quorum"`
+		Masters  []master `json:"masters"`
+	}{Key: key, Quorum: len(all)/2 + 1}
+	for i, c := range all {
+		m := master{Master: conn.Redact(f.masters[i])}
+		if errs[i] != nil {
+			m.Error = without(errs[i], f.masters[i])
+		} else {
+			of.Answered++
+			m.Counter, m.Believed = c.text, !f.far(c)
+			if c.text != "" && c.n < greatestFence {
+				ahead := int64(c.n)/1000 - f.now.UnixMilli()
+				m.AheadMS = &ahead
+			}
+		}
+		of.Masters = append(of.Masters, m)
+	}
+	writeJSON(out, of)
 }
 
 // distance says how far a counter is ahead of the clock.

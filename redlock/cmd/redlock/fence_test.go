@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"syscall"
@@ -63,6 +64,39 @@ func TestFenceShowsCountersThatNobodyBelieves(t *testing.T) {
 	status, _, stderr = do(t, env, "fence", "k")
 	require.Equal(t, exitNoQuorum, status)
 	require.Contains(t, stderr, "1 of 3 masters answered")
+}
+
+func TestFenceIsJSON(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{mastersEnv(masters)}
+	masters.Do(0, "SET", "{k}:fence", strconv.FormatInt(time.Now().Add(-time.Hour).UnixMicro(), 10))
+	masters.Do(1, "SET", "{k}:fence", "what")
+	masters.Kill(2)
+	status, stdout, stderr := do(t, env, "fence", "--json", "k")
+	require.Equal(t, exitNo, status, stderr)
+	var out struct {
+		Key              string
+		Answered, Quorum int
+		Masters          []struct {
+			Master, Counter, Error string
+			AheadMS                *int64 `json:"ahead_ms"`
+			Believed               bool
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(stdout), &out), stdout)
+	require.Equal(t, []any{"k", 2, 2, 3}, []any{out.Key, out.Answered, out.Quorum, len(out.Masters)})
+	a, b, c := out.Masters[0], out.Masters[1], out.Masters[2]
+	require.Equal(t, masters.Addrs()[0], a.Master)
+	require.True(t, a.Believed)
+	require.InDelta(t, -time.Hour.Milliseconds(), *a.AheadMS, float64(time.Minute.Milliseconds()))
+	require.Equal(t, "what", b.Counter)
+	require.False(t, b.Believed)
+	require.Nil(t, b.AheadMS)
+	require.NotEmpty(t, c.Error)
+	require.False(t, c.Believed)
+	status, _, _ = do(t, env, "fence", "--json", "--reset-to", "now", "k")
+	require.Equal(t, exitUsage, status)
 }
 
 func TestStatusShowsTheFenceThatAMajorityRemembers(t *testing.T) {
