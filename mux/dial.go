@@ -62,7 +62,7 @@ func (m *Mux) dial(i int, pause time.Duration, number uint64) {
 		opt.ClientName = m.clientName
 		opt.DialTimeout <<= min(s.silent, moreTime)
 		opt.Patience <<= min(s.silent, moreTime)
-		opt.OnPatience = func(at string, err error) { m.dialGoesOn(i, number, at, err) }
+		opt.OnPatience = func(at string, err error) { m.dialGoesOn(i, number, moved, at, err) }
 		ctx, cancel := context.WithCancel(m.ctx)
 		s.dialledAt, s.endDial = "", cancel
 		m.mu.Unlock()
@@ -112,7 +112,7 @@ func (m *Mux) dial(i int, pause time.Duration, number uint64) {
 }
 
 // dialGoesOn notes that a dial has taken the dial timeout, and goes on: a server has taken the connection. It takes mu.
-func (m *Mux) dialGoesOn(i int, number uint64, at string, err error) {
+func (m *Mux) dialGoesOn(i int, number uint64, moved, at string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := &m.slots[i]
@@ -120,6 +120,9 @@ func (m *Mux) dialGoesOn(i int, number uint64, at string, err error) {
 		return
 	}
 	s.dialledAt = at
+	if s.moved != moved && s.moved != at { // the sentinels have named another since the dial began
+		s.endDial()
+	}
 	phase := Down
 	if s.state.Phase == Stalled {
 		phase = Stalled

@@ -3,6 +3,7 @@ package mux_test
 import (
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -134,7 +135,7 @@ func TestADialThatGoesOnEndsWhenThePlaceIsAnothers(t *testing.T) {
 	waits := func(m *mux.Mux) {
 		eventually(t, "the dial goes on", func() bool {
 			err := m.Masters()[0].Err
-			return err != nil && m.Masters()[0].Phase == mux.Down
+			return err != nil && strings.Contains(err.Error(), "is waited for")
 		})
 	}
 	opt := conn.Options{DialTimeout: 100 * time.Millisecond, Patience: 20 * time.Second}
@@ -154,6 +155,21 @@ func TestADialThatGoesOnEndsWhenThePlaceIsAnothers(t *testing.T) {
 	defer m.Close()
 	conntest.Soon(t, "it is dialled", taken)
 	waits(m)
+	eventually(t, "who follows the group has asked, too", func() bool { return sentinel.asked.Load() >= 2 })
+	sentinel.master.Store(is)
+	sentinel.cut()
+	soon(ended)
+	waitUp(t, m, 1)
+
+	// They do so before the dial timeout.
+	was, taken, ended = newMute(t)
+	sentinel = newSentinel(t, was)
+	slow := opt
+	slow.DialTimeout = 2 * time.Second
+	m, err = mux.New(mux.Config{Masters: []string{sentinel.group()}, Conn: slow})
+	require.NoError(t, err)
+	defer m.Close()
+	conntest.Soon(t, "it is dialled", taken)
 	eventually(t, "who follows the group has asked, too", func() bool { return sentinel.asked.Load() >= 2 })
 	sentinel.master.Store(is)
 	sentinel.cut()
