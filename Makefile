@@ -158,7 +158,7 @@ lint: ## gofmt, go vet and staticcheck, here and in the nested modules
 vuln: ## look for known vulnerabilities in VULNDB (https://vuln.go.dev)
 	@govulncheck=$$($(TOOL) -n govulncheck) || exit; \
 	log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
-	for mod in . $(CONTRIB); do \
+	for mod in . $(CONTRIB) .ci/release; do \
 		status=0; (cd $$mod && "$$govulncheck" -db $(VULNDB) ./...) >"$$log" 2>&1 || status=$$?; \
 		cat "$$log"; \
 		if [ $$status = 1 ] && [ "$(origin VULNDB)" = file ] && \

@@ -3,12 +3,14 @@ package main
 import (
 	"bytes"
 	"debug/elf"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -119,6 +121,35 @@ func TestWhatGoBuildLeavesIsIgnored(t *testing.T) {
 		_, err := run("../..", "git", "check-ignore", "--quiet", "--no-index", program)
 		require.NoError(t, err)
 	}
+}
+
+// What is built is in the context of the image, and the history, and what else lies there, is not.
+func TestTheImageIsMadeOfTheSourceAlone(t *testing.T) {
+	text, err := os.ReadFile("../../.dockerignore")
+	require.NoError(t, err)
+	var sent []string
+	first := ""
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		if name, ok := strings.CutPrefix(line, "!"); ok {
+			require.Equal(t, "*", first, "nothing is sent but what is named")
+			sent = append(sent, name)
+		} else if first == "" && line != "" && line[0] != '#' {
+			first = line
+		}
+	}
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	said, err := run(root, "go", "list", "-deps", "-f", "{{with .Module}}{{if .Main}}{{$.Dir}}{{end}}{{end}}", "./redlock/cmd/redlock")
+	require.NoError(t, err)
+	needed := map[string]bool{"go.mod": true, "go.sum": true}
+	for dir := range strings.FieldsSeq(said) {
+		below, err := filepath.Rel(root, dir)
+		require.NoError(t, err)
+		top, _, _ := strings.Cut(filepath.ToSlash(below), "/")
+		needed[top] = true
+	}
+	require.ElementsMatch(t, slices.Collect(maps.Keys(needed)), sent)
 }
 
 // The image has nothing but the command in it, which needs no library.

@@ -4,9 +4,10 @@ package main
 
 import "syscall"
 
-// These systems offer neither: both do nothing.
+// These systems offer none of these: they do nothing.
 func deathSignal(*syscall.SysProcAttr) {}
 func adoptOrphans()                    {}
+func hideSecrets()                     {}
 
 // A relative is a process that the command has started. Here we do not know of any.
 type relative struct {

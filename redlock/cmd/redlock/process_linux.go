@@ -22,6 +22,13 @@ func adoptOrphans() {
 	syscall.RawSyscall(syscall.SYS_PRCTL, prSetChildSubreaper, 1, 0)
 }
 
+// hideSecrets keeps our environment and our memory, where passwords are, from processes of our user: /proc shows both to
+// them, the command among them. One that may trace all processes, as those of root, sees them all the same. Nor is there a core dump.
+func hideSecrets() {
+	const prSetDumpable = 4
+	syscall.RawSyscall(syscall.SYS_PRCTL, prSetDumpable, 0, 0)
+}
+
 // A relative is a process below us: the command, or one that it has started, or that such
 // a one has.
 type relative struct {

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"crypto/rand"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +15,32 @@ import (
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
+
+// The command runs as our user, and yet does not see the passwords that it is not given.
+func TestTheCommandCannotReadItsParentsPasswords(t *testing.T) {
+	t.Parallel()
+	password := rand.Text()
+	masters := redlocktest.Start(t, 3, redlocktest.WithPassword(password))
+	dir, err := os.MkdirTemp("", "redlock")
+	require.NoError(t, err)
+	defer os.RemoveAll(dir)
+	require.NoError(t, os.Chmod(dir, 0o755))
+	text, err := os.ReadFile(binary)
+	require.NoError(t, err)
+	program := filepath.Join(dir, "redlock")
+	require.NoError(t, os.WriteFile(program, text, 0o755))
+	for _, how := range []string{"run", "lead"} {
+		cmd := exec.CommandContext(t.Context(), program, how, atOnce, "k", "--", "sh", "-c", `cat /proc/$PPID/environ; head -c 1 /proc/$PPID/mem; echo "parent $PPID"; kill $PPID`)
+		cmd.Env, cmd.Dir = environment(mastersEnv(masters), "REDLOCK_PASSWORD="+password), "/"
+		if os.Getuid() == 0 { // who may see all
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		}
+		said, err := cmd.CombinedOutput()
+		require.Contains(t, string(said), "parent ", "%v", err)
+		require.NotContains(t, string(said), password)
+		require.Equal(t, 2, strings.Count(string(said), "Permission denied"), "%s", said)
+	}
+}
 
 // tracked returns a variable of the environment that marks what a test starts, and a function that
 // returns the processes with it. What is left of them is killed when the test ends.

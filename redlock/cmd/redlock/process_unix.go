@@ -88,6 +88,7 @@ func startProcess(path string, argv, env []string, holds func() bool, signals ch
 			spared[guard.pid] = r.born
 		}
 	}
+	hideSecrets()
 	tty, err := syscall.Open("/dev/tty", syscall.O_RDWR|syscall.O_CLOEXEC|syscall.O_NOCTTY, 0)
 	if err != nil {
 		tty = -1 // a service, or a cron job
