@@ -36,6 +36,22 @@ func (a *arena) explain() (all []story.Finding, missing []string, err error) {
 	return story.Tell(sources, time.Hour).Findings, missing, nil
 }
 
+// kinds counts findings by what they are about, their causes, and whether nothing else can have been.
+func kinds(all []story.Finding) map[string]int {
+	n := map[string]int{}
+	for _, f := range all {
+		kind := string(f.Matter)
+		if f.Cause != "" {
+			kind += " (" + string(f.Cause) + ")"
+		}
+		if f.Maybe || f.Likely {
+			kind += ", maybe"
+		}
+		n[kind]++
+	}
+	return n
+}
+
 // readFlight returns nil if there is no record, or one without a whole head.
 func readFlight(path string) (*flight.Record, error) {
 	f, err := os.Open(path)

@@ -196,6 +196,7 @@ func storm(ctx context.Context, out io.Writer, o order) (status int, err error) 
 	if len(missing) > 0 {
 		line(out, "explain", "without %s: killed before their flight records had a head", strings.Join(missing, ", "))
 	}
+	line(out, "told", "%s", counts(kinds(told)))
 	line(out, "keys", "%d samples of a PTTL", s.samples)
 	// The masters expire keys by it, so that it explains much if it jumps forward.
 	line(out, "clock", "the wall clock gained %v", wallClock()-began)
