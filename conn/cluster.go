@@ -26,8 +26,9 @@ import (
 const (
 	slots = 1 << 14 // of each cluster
 
-	// maxMasters bounds the masters that a node may name. Redis recommends at most 1,000 nodes.
-	maxMasters = 2000
+	// maxMasters bounds the masters that a node may name, so also the places that are asked at a time. Redis recommends at
+	// most 1,000 nodes, with their replicas.
+	maxMasters = 500
 )
 
 // HashTag returns the part of a key that says in which slot of a cluster the key is: what is
@@ -239,7 +240,7 @@ type clusterTally struct {
 
 // The masters of a cluster are those that more than half of the sources name.
 type clusterMasters struct {
-	endpoints map[string]string // by id; empty if it is not known
+	endpoints map[string]string // by id; empty unless more than half of the sources name that place
 	most      int               // how many of those that were named there can be when all sources have answered
 }
 
@@ -274,6 +275,9 @@ func (t *clusterTally) masters() clusterMasters {
 			all.most++
 		}
 		if 2*votes > len(t.sources) {
+			if 2*by[most] <= len(t.sources) { // a few could lead us anywhere while others are silent
+				most = ""
+			}
 			all.endpoints[id] = most
 		}
 	}

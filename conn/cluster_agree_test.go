@@ -93,7 +93,7 @@ func TestViewsOfACluster(t *testing.T) {
 		many = append(many, fmt.Sprintf("%d %d a %d %d", i, i, i+1, i))
 	}
 	_, err := parseView(valueOf(t, slotsReply(many...)), 0, "asked:7")
-	require.ErrorContains(t, err, "more than 2000 masters")
+	require.ErrorContains(t, err, "more than 500 masters")
 }
 
 // A scene is what nodes say: by endpoint, the masters that they name, the owner, and their state.
@@ -202,6 +202,14 @@ func TestPlaceOfAMasterIsWhatMostCallIt(t *testing.T) {
 		tally.answers[at] = clusterAnswer{view: v}
 	}
 	require.Equal(t, map[string]string{"A": "a:1"}, tally.masters().endpoints)
+
+	// One of those that say so is silent now: what is left is a place that one node names, and no more.
+	for _, silent := range []string{"2", "3"} {
+		before := tally.answers[silent]
+		tally.answers[silent] = clusterAnswer{err: resp.ErrNeedMore}
+		require.Equal(t, map[string]string{"A": ""}, tally.masters().endpoints)
+		tally.answers[silent] = before
+	}
 }
 
 // FuzzClusterSlots gives any answer to CLUSTER SLOTS to the parser, and what it makes of it to the count.

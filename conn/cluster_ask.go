@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -27,9 +28,11 @@ var askSlotEvery = time.Second
 // not name another master of our slot.
 const viewLasts = 10 * time.Second
 
-// nodeLimits are those of an answer of a node: 2,000 masters with ten ranges of slots and two
-// replicas each.
+// nodeLimits are those of an answer of a node. All that are asked have maxAnswers bytes together: for 500 masters with two
+// ranges of slots each, or 50 with two hundred.
 var nodeLimits = resp.Limits{Elements: 1 << 20, Frame: 16 << 20}
+
+const maxAnswers = 128 << 20
 
 // A clusterSurvey asks the nodes of a cluster who has the slot.
 type clusterSurvey struct {
@@ -110,7 +113,9 @@ func (s *clusterSurvey) only(nodes ...[]string) {
 // askOn asks a node on one connection: again and again until that fails, or once. It reports whether
 // the node has answered.
 func (s *clusterSurvey) askOn(ctx context.Context, timeout time.Duration, at string) (answered bool, err error) {
-	q := asker{dialing: dialing{addr: s.addr, opt: &s.opt}}
+	opt := s.opt
+	opt.Limits.Frame = s.frame()
+	q := asker{dialing: dialing{addr: s.addr, opt: &opt}}
 	dctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if q.credentials, err = s.credentials(dctx); err != nil {
@@ -137,6 +142,13 @@ func (s *clusterSurvey) askOn(ctx context.Context, timeout time.Duration, at str
 			return true, ctx.Err()
 		}
 	}
+}
+
+// frame is how many bytes an answer of a node may have now.
+func (s *clusterSurvey) frame() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return min(nodeLimits.Frame, maxAnswers/max(1, len(s.running)))
 }
 
 // A nodeView is what a node has said on a connection.
@@ -376,15 +388,11 @@ func FollowSlot(ctx context.Context, a Address, opt Options, said func(o SlotOwn
 					s.tally.sources = append(s.tally.sources[:len(s.tally.sources):len(s.tally.sources)], at)
 				}
 			}
-			s.only(s.tally.sources)
-			for _, at := range s.tally.sources {
-				s.ask(ctx, at)
-			}
 		}
-		for _, at := range masters.endpoints {
-			if at != "" {
-				s.ask(ctx, at)
-			}
+		named := slices.DeleteFunc(slices.Sorted(maps.Values(masters.endpoints)), func(at string) bool { return at == "" })
+		s.only(s.tally.sources, named) // who is named no more is asked no more
+		for _, at := range slices.Concat(s.tally.sources, named) {
+			s.ask(ctx, at)
 		}
 		said(o)
 	}

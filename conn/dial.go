@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -170,6 +172,11 @@ func (d *dialing) open(ctx context.Context, at Address) (c *Conn, wait func(Inte
 	if err != nil {
 		return nil, nil, "resolve", err
 	}
+	if !d.addr.lists(at) {
+		if targets = slices.DeleteFunc(targets, isLinkLocal); len(targets) == 0 {
+			return nil, nil, "connect", errLinkLocal
+		}
+	}
 	s, to, err := d.connect(ctx, targets)
 	if err != nil {
 		return nil, nil, "connect", err
@@ -246,6 +253,26 @@ func (d *dialing) authenticate(ctx context.Context) (err error) {
 		d.credentials = Credentials{Username: d.opt.Username, Password: d.opt.Password}
 	}
 	return err
+}
+
+// errLinkLocal is the error for a place that only servers name. There, clouds show a machine its own secrets, and routers
+// their pages, to whoever asks from within.
+var errLinkLocal = &RefusedError{Reason: "a server has named a link-local address", Remedy: "list it, if a master is there"}
+
+func isLinkLocal(t target) bool {
+	ip := t.addr.Addr().Unmap()
+	return ip.IsLinkLocalUnicast() || ip.IsLinkLocalMulticast()
+}
+
+// lists reports whether the user has written the place into the address: others were named by sentinels or nodes.
+func (a Address) lists(at Address) bool {
+	switch {
+	case a.nodes != "":
+		return slices.Contains(strings.Split(a.nodes, ","), at.Endpoint())
+	case a.group != "":
+		return slices.Contains(strings.Split(a.sentinels, ","), at.Endpoint())
+	}
+	return true
 }
 
 func resolve(ctx context.Context, a Address) ([]target, error) {

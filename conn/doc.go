@@ -43,8 +43,10 @@
 // that slot. [Dial] asks the listed nodes, and then those that they name, who has the slot, and
 // [FollowSlot] asks again about every second.
 //
-//   - Who the cluster's masters are, more than half of the nodes must say: of those that are listed and
-//     those that were agreed on last, together. One that is silent counts, and says nothing.
+//   - Who the cluster's masters are, and where each is, more than half of the nodes must say: of those that
+//     are listed and those that were agreed on last, together. One that is silent counts, and says nothing.
+//     Nobody dials another place, nor a link-local address that is not listed. If one node alone is listed, it
+//     decides all that until others are agreed on: list three. A cluster may have 500 masters.
 //   - Who has the slot, more than half of these masters must say, and be able to serve. What fewer
 //     of them say moves no client. So a node that was cut off, forgotten or moved to another cluster
 //     is not believed, whatever it says of itself.

@@ -27,3 +27,12 @@ func Remembers(text string) bool {
 	_, ok := secrets.of[text]
 	return ok
 }
+
+// AnswerBytes is how many bytes an answer may have of each of so many nodes that are asked at a time.
+func AnswerBytes(nodes int) int {
+	s := newSurvey(Address{}, &Options{})
+	for i := range nodes {
+		s.running[string(rune(i))] = func() {}
+	}
+	return s.frame()
+}

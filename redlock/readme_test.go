@@ -8,6 +8,7 @@ import (
 	"go/format"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -126,6 +127,34 @@ func TestExamplesNameLocksThatTheACLAllows(t *testing.T) {
 }
 
 // What CONTRIBUTING links to is there, so are its targets, and it has every step of the gate.
+// Each line of the table of who is trusted names tests, and all that the page names are there.
+func TestSecurityNamesItsTests(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../.github/SECURITY.md")
+	require.NoError(t, err)
+	there := map[string]bool{}
+	require.NoError(t, filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllSubmatch(source, -1) {
+			there[string(m[1])] = true
+		}
+		return err
+	}))
+	named := regexp.MustCompile("`(Test\\w+)`")
+	rows, _, _ := strings.Cut(string(text[strings.Index(string(text), "| who |"):]), "\n\n")
+	lines := strings.Split(rows, "\n")[2:]
+	require.Greater(t, len(lines), 10)
+	for _, line := range lines {
+		require.True(t, named.MatchString(line) || strings.HasSuffix(line, "| - |"), line)
+	}
+	for _, m := range named.FindAllSubmatch(text, -1) {
+		require.True(t, there[string(m[1])], "%s is no test", m[1])
+	}
+}
+
 func TestContributingNamesWhatThereIs(t *testing.T) {
 	read := func(name string) string {
 		text, err := os.ReadFile(filepath.Join("..", name))
