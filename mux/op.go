@@ -57,6 +57,12 @@ type Op struct {
 	// Grace has an operation that a quorum of yes has decided wait for the other votes, for at most
 	// so long. It is no failure if they do not come.
 	Grace time.Duration
+	// Lead has an operation that a quorum of yes has become impossible for wait for the vote of the
+	// master that comes first (see [Mux.Leading]) of those that were asked and can vote. It waits for
+	// max(4 [Mux.RTT], 5 ms, 2 round trips of that master), from when it was asked or owes a reply
+	// since. It is no failure if the vote does not come: then the next master is the first. If the
+	// first has said yes, it waits for the others as long.
+	Lead bool
 	// Timeout bounds the operation, from its start; zero means that only the context does.
 	Timeout time.Duration
 	// Persist, if positive, makes the operation persistent: if a master is down, or its
@@ -110,7 +116,7 @@ type Op struct {
 	yes, open  int             // votes: yes so far, and still pending
 	quorum     int             // Quorum, or the majority
 	pending    bool            // submitted and not decided
-	won        bool            // a quorum has decided it, and it waits for the other votes until the deadline
+	decided    bool            // and it waits for other votes until the deadline, by Grace or Lead
 	waiting    bool            // its caller is in Wait
 	hurried    bool            // it counts in Mux.hurried
 	drive      bool            // its caller was given the drive

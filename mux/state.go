@@ -107,6 +107,10 @@ func (m *Mux) Len() int { return len(m.slots) }
 func (m *Mux) RTT() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.rtt()
+}
+
+func (m *Mux) rtt() time.Duration {
 	var sorted [maxMasters]time.Duration
 	for i := range m.slots {
 		d := m.slots[i].state.RTT

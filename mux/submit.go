@@ -132,7 +132,7 @@ func (m *Mux) admit(op *Op, now time.Duration) {
 	clear(op.Votes)
 	op.Started, op.Decided, op.err = now, 0, nil
 	op.Asked, op.yes, op.open = 0, 0, n
-	op.waiting, op.drive, op.won = false, false, false // a panic may have left them
+	op.waiting, op.drive, op.decided = false, false, false // a panic may have left them
 	op.looks = 0
 	if op.Only != 0 {
 		op.open = (op.Only & firstN(n)).Len()

@@ -83,15 +83,26 @@ func (m *Mux) cast(op *Op, i int, v Verdict, err error) {
 // settle decides an operation if the votes that were cast do.
 func (m *Mux) settle(op *Op, now time.Duration) {
 	switch won := op.yes >= op.quorum; {
-	case op.open > 0 && (op.won || op.All || !won && (op.Thorough || op.yes+op.open >= op.quorum)):
+	case op.open > 0 && (won && op.decided || op.All || !won && (op.Thorough || op.yes+op.open >= op.quorum)):
+		return
 	case op.open > 0 && won && op.Grace > 0:
-		op.won = true
-		if until := clock.After(now, op.Grace); op.deadline == 0 || until < op.deadline {
-			op.deadline = until
-			m.expireBy(until)
+		m.waitUntil(op, clock.After(now, op.Grace))
+		return
+	case op.open > 0 && !won && op.Lead:
+		if until := m.leadUntil(op, now); until > now {
+			m.waitUntil(op, until)
+			return
 		}
-	default:
-		m.decide(op, now, nil)
+	}
+	m.decide(op, now, nil)
+}
+
+// waitUntil has an operation that is decided wait for other votes.
+func (m *Mux) waitUntil(op *Op, until time.Duration) {
+	op.decided = true
+	if op.deadline == 0 || until < op.deadline {
+		op.deadline = until
+		m.expireBy(until)
 	}
 }
 

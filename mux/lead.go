@@ -1,0 +1,73 @@
+package mux
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/redburst/redburst/conn/clock"
+)
+
+// leastLead is the least time that an operation waits for the first master's vote (Op.Lead).
+const leastLead = 5 * time.Millisecond
+
+// Leading returns the master of a set that comes first in an order that all clients have in common: that of the
+// servers' run ids, or of their addresses where INFO does not say these. It returns -1 for the empty set. A master
+// that says its run id to some clients only has two places in the order.
+func (m *Mux) Leading(of Set) int {
+	m.lock()
+	defer m.mu.Unlock()
+	return m.leading(of)
+}
+
+func (m *Mux) leading(of Set) int {
+	first, least := -1, ""
+	for i := range m.slots {
+		if !of.Has(i) {
+			continue
+		}
+		if id := cmp.Or(m.slots[i].state.Server.RunID, m.slots[i].state.Addr); first < 0 || id < least {
+			first, least = i, id
+		}
+	}
+	return first
+}
+
+// leadUntil returns until when an operation that a quorum of yes has become impossible for waits for votes, see
+// Op.Lead; 0 if it does not wait. A master that owes a reply for longer than it would be waited for is passed over: it
+// hangs.
+func (m *Mux) leadUntil(op *Op, now time.Duration) (until time.Duration) {
+	patience := max(4*m.rtt(), leastLead)
+	var yes, no, fresh Set
+	for i := range m.slots {
+		if !op.Asked.Has(i) {
+			continue
+		}
+		switch s := &m.slots[i]; op.Votes[i].Verdict {
+		case VerdictYes:
+			yes = yes.With(i)
+		case VerdictNo:
+			no = no.With(i)
+		case VerdictPending:
+			if by := s.leadBy(op, patience); by > now {
+				fresh = fresh.With(i)
+				until = max(until, by)
+			}
+		}
+	}
+	switch first := m.leading(yes | no | fresh); {
+	case first >= 0 && fresh.Has(first):
+		return m.slots[first].leadBy(op, patience)
+	case first >= 0 && yes.Has(first):
+		return until
+	}
+	return 0
+}
+
+// leadBy returns until when the master's vote is waited for.
+func (s *slot) leadBy(op *Op, patience time.Duration) time.Duration {
+	since := op.Started
+	if s.owed.len() > 0 {
+		since = min(since, s.owed.front().sent)
+	}
+	return clock.After(since, max(patience, 2*s.leastRTT))
+}

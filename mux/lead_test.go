@@ -1,0 +1,115 @@
+package mux_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/mux"
+)
+
+// led starts masters whose run ids are given, and answers a VOTE of each when it is told the answer; "" for never.
+func led(t *testing.T, ids ...string) (m *mux.Mux, tell []chan string) {
+	var addrs []string
+	for _, id := range ids {
+		answers := make(chan string, 10)
+		tell = append(tell, answers)
+		addrs = append(addrs, newFake(t, id, func() script {
+			return func([]string) (string, bool) { return <-answers, true }
+		}).addr())
+	}
+	m = open(t, mux.Config{Masters: addrs, StallTime: time.Minute})
+	waitUp(t, m, len(ids))
+	t.Cleanup(func() {
+		for _, answers := range tell {
+			close(answers)
+		}
+	})
+	return m, tell
+}
+
+const (
+	saysYes = ":1\r\n"
+	saysNo  = ":0\r\n"
+)
+
+// The order of the masters is that of their run ids, wherever they stand in the list.
+func TestLeadingIsTheLeastRunID(t *testing.T) {
+	t.Parallel()
+	m, _ := led(t, "b", "c", "a")
+	require.Equal(t, 2, m.Leading(1<<3-1))
+	require.Equal(t, 0, m.Leading(1<<2-1))
+	require.Equal(t, 1, m.Leading(1<<1))
+	require.Equal(t, -1, m.Leading(0))
+}
+
+// A refused operation waits for the first master's vote, and for the others' only if that is a yes.
+func TestARefusedOperationWaitsForTheFirstMaster(t *testing.T) {
+	t.Parallel()
+	const first = 2
+	for i, c := range []struct {
+		first string
+		waits bool // for the vote of the fifth
+	}{{saysNo, false}, {saysYes, true}} {
+		m, tell := led(t, "b", "c", "a", "d", "e")
+		seen := false
+		for range 50 { // a busy machine may be late
+			op := vote("k")
+			op.Verdict, op.Lead, op.Timeout = verdictOne, true, time.Minute
+			m.Post(op)
+			for _, other := range []int{0, 1, 3} {
+				tell[other] <- saysNo
+			}
+			eventually(t, "the others have answered", func() bool { return m.Masters()[0].Owed+m.Masters()[1].Owed+m.Masters()[3].Owed == 0 })
+			tell[first] <- c.first
+			if c.waits {
+				eventually(t, "the first has answered", func() bool { return m.Masters()[first].Owed == 0 })
+			}
+			done := make(chan error, 1)
+			go func() { done <- m.Wait(t.Context(), op) }()
+			if c.waits {
+				tell[4] <- saysYes
+			}
+			require.NoError(t, conntest.Soon(t, fmt.Sprint("it is decided, case ", i), done))
+			if !c.waits {
+				tell[4] <- saysNo
+			}
+			eventually(t, "all have answered", func() bool { return m.Masters()[4].Owed == 0 })
+			want := []mux.Verdict{mux.VerdictNo, mux.VerdictNo, mux.VerdictNo, mux.VerdictNo, mux.VerdictPending}
+			if c.waits {
+				want[first], want[4] = mux.VerdictYes, mux.VerdictYes
+			}
+			if seen = slices.Equal(want, verdicts(op)); seen {
+				break
+			}
+		}
+		require.True(t, seen, "case %d", i)
+	}
+}
+
+// It waits for a few milliseconds. Of a master that owes a reply for longer, it does not wait at all.
+func TestARefusedOperationWaitsForNoMasterThatHangs(t *testing.T) {
+	t.Parallel()
+	m, tell := led(t, "a", "b", "c")
+	ask := func() (op *mux.Op) {
+		op = vote("k")
+		op.Verdict, op.Lead, op.Timeout = verdictOne, true, time.Minute
+		tell[1] <- saysNo
+		tell[2] <- saysNo
+		require.NoError(t, m.Do(t.Context(), op))
+		require.Equal(t, []mux.Verdict{mux.VerdictPending, mux.VerdictNo, mux.VerdictNo}, verdicts(op))
+		return op
+	}
+	first := ask()
+	require.GreaterOrEqual(t, first.Decided-first.Started, 5*time.Millisecond, "it may answer yet")
+	least := time.Hour
+	for range 50 {
+		op := ask()
+		least = min(least, op.Decided-op.Started)
+	}
+	require.Less(t, least, 5*time.Millisecond, "it hangs")
+}
