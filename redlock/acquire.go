@@ -13,16 +13,18 @@ import (
 // faster contender has taken the slot.
 const slotTries = 8
 
-// TryLock tries to take the lock, in one round. Its error is a *RoundError that wraps
+// TryLock tries to take the lock, in one round; in a few more if contenders have split the votes,
+// so that one of them has it. Its error is a *RoundError that wraps
 //
 //	ErrHeld                another holds the lock, or this Mutex does already, or ctx belongs to it (see Lock)
+//	ErrSplit               and ErrHeld: perhaps nobody has it
 //	ErrNoQuorum            too few masters answered
 //	ErrExpired             they answered too late
 //	ErrClosed              the client is closed
 //	ErrSecond              the second lock could not be taken, as its system fails ([WithSecond])
 //	the context's error    ctx ended before the masters had decided; its cause, too
 //
-// ErrHeld does not say who holds the lock: no master's answer to the attempt says it, and TryLock
+// ErrHeld seldom says who holds the lock: no master's answer to the attempt says it, and TryLock
 // is often called in a loop that must not cost a second round. [Client.Holders] says it.
 //
 // If it fails, or succeeds too late, it deletes what it has set on any master, whatever becomes
@@ -37,8 +39,8 @@ func (m *Mutex) TryLock(ctx context.Context) error {
 	if m.invalid != nil {
 		return m.invalid
 	}
-	a := attempt{mutex: m}
-	if e := a.run(ctx); e != nil {
+	a := attempt{mutex: m, leads: true}
+	if e := a.run(ctx, ctx); e != nil {
 		if a.secondFailed {
 			m.client.localQueues.released(0, m.names()...)
 		}
@@ -52,8 +54,7 @@ func (m *Mutex) TryLock(ctx context.Context) error {
 type attempt struct {
 	mutex        *Mutex
 	waited       time.Duration // for how long its Lock has waited
-	inTurn       bool          // it asks the masters in turn, as others are known to contend
-	likely       mux.Set       // ... the first of these, where the key can be free; the empty set means all
+	leads        bool          // if it is refused, it waits for the vote of the first master (see acquire_split.go)
 	failures     int           // of attempts of its Lock before this one, but for ErrHeld
 	oneSlot      bool          // if its slot is taken, it tries no other
 	waitsSecond  bool          // it waits for the second lock
@@ -63,12 +64,13 @@ type attempt struct {
 	token        []byte        // if the second lock is still to be taken, that of the lock on the masters
 }
 
-// run makes the attempt, on one slot after the other if the lock has slots, and takes the second lock.
-func (a *attempt) run(ctx context.Context) *RoundError {
+// run makes the attempt, on one slot after the other if the lock has slots, and takes the second lock, for which it waits
+// until waiting ends.
+func (a *attempt) run(ctx, waiting context.Context) *RoundError {
 	m := a.mutex
 	a.secondFailed = false
 	e := a.take(ctx)
-	if m.slotted != nil && !a.inTurn && !a.oneSlot { // a Lock that asks in turn looks itself
+	if m.slotted != nil && !a.oneSlot {
 		e = a.takeOthers(ctx, e)
 	}
 	if a.notified {
@@ -78,7 +80,7 @@ func (a *attempt) run(ctx context.Context) *RoundError {
 	if e != nil || m.second == nil {
 		return e
 	}
-	e = m.client.renewer.takeSecond(ctx, &m.hold, a.token, a.waitsSecond)
+	e = m.client.renewer.takeSecond(waiting, &m.hold, a.token, a.waitsSecond)
 	a.secondFailed = e != nil
 	return e
 }
@@ -96,7 +98,7 @@ func (a *attempt) takeOthers(ctx context.Context, e *RoundError) *RoundError {
 			break
 		}
 		m.setNextSlot(slot)
-		other := attempt{mutex: m, failures: a.failures}
+		other := attempt{mutex: m, leads: a.leads, failures: a.failures}
 		e = other.take(ctx)
 		a.failures = other.failures
 	}
@@ -114,7 +116,7 @@ func (m *Mutex) namedOwner() string {
 	return m.owner
 }
 
-// take tries to take the lock on the masters, or one slot of it: in one burst, or in turn.
+// take tries to take the lock on the masters, or one slot of it.
 //
 // If it relies on an agreement which ends meanwhile, it tries once more, and looks at the mark.
 // It does so only once: a master that answers with errors, or comes and goes, ends all agreements
@@ -158,6 +160,7 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 		k.relies = k.relies && a.relies
 	}
 	k.acquire(&m.spec, m.namedOwner(), hint)
+	k.op.Lead = a.leads
 	if m.slotted != nil && !k.relies {
 		k.op.Verdict = c.agreed.judge
 	}
@@ -221,15 +224,17 @@ func (a *attempt) round(ctx context.Context, k *call) (left time.Duration, e *Ro
 		}
 		c.attempts.RUnlock()
 	}()
-	if a.inTurn {
-		clean, err = inTurn(ctx, &c.core, &m.spec, k, a.likely)
-	} else {
-		err = c.rounds.Do(ctx, &k.op)
-		clean = k.op.Asked == 0 // else releases would pile up as debts while the masters are down
+	err = c.rounds.Do(ctx, &k.op)
+	until := m.term.until(k.op.Started)
+	owing := k.op.Asked &^ answeredBy(k.op.Votes)
+	var holder holderSummary
+	if t := count(k.op.Votes, err); !t.cut && t.yes > 0 && t.acquired(0, 1) == ErrHeld {
+		owing, holder, err = m.resolve(ctx, k, err, until)
 	}
-	m.clearExpired() // a lock that another goroutine has taken, and let expire, since this attempt began
-	now, until := c.now(), m.term.until(k.op.Started)
-	k.sets = acquired(k.op.Asked, answeredBy(k.op.Votes), k.op.Started, now)
+	clean = k.op.Asked&^saidNo(k.op.Votes) == 0 // else releases would pile up as debts while the masters are down
+	m.clearExpired()                            // a lock that another goroutine has taken, and let expire, since this attempt began
+	now := c.now()
+	k.sets = acquired(owing, k.op.Started, now)
 	reason := count(k.op.Votes, err).acquired(now, until)
 	had = reason == nil || reason == ErrExpired
 	var far mux.Set // the masters whose counters are not believed
@@ -264,6 +269,12 @@ func (a *attempt) round(ctx context.Context, k *call) (left time.Duration, e *Ro
 		}
 	}
 	e = c.failure(OpLock, m.key, k, err, reason)
+	if e.reason == ErrHeld && saidYes(k.op.Votes) != 0 {
+		e.under = ErrSplit
+	}
+	if holder.votes > 0 {
+		e.names(holder)
+	}
 	if far != 0 && reason == ErrNoQuorum {
 		e.note = tooFarAhead
 	}

@@ -63,10 +63,7 @@ type call struct {
 	untaken        bool          // in a release: the attempt has not taken the lock
 	agreementEpoch uint64        // ... and the epoch of the agreements when it began
 	about          about         // for the Observers
-	earlyVotes     []earlyVote   // of an acquire in turn
-	earlyLimit     time.Duration // ... and how long each of these masters had
-	order          []int         // the order in which an acquire in turn asks the masters
-	asked          int           // number of masters that an acquire in turn has asked; 0 if all were asked
+	kept           []mux.Vote    // of an acquire that has met a split (Mutex.resolve)
 	roundLease     roundLease    // see core.doUndoable
 	sets           sets          // of an acquire
 }
@@ -96,12 +93,6 @@ type roundLease struct{ n atomic.Uint64 }
 // Holds is for the mux: see mux.Lease.
 func (l *roundLease) Holds(epoch uint64, _ time.Duration) bool { return l.n.Load() == epoch }
 
-// An earlyVote is the vote of a master that was asked before the others.
-type earlyVote struct {
-	master int
-	vote   mux.Vote
-}
-
 func newCall() any {
 	k := new(call)
 	k.one[0] = &k.op
@@ -114,7 +105,7 @@ func (k *call) prepare(timeout time.Duration) {
 	op.Command, op.Fallback, op.Replies, op.Verdict = r.Command, r.Fallback, r.Replies, r.Judge
 	op.Dialects, op.Lease, op.Epoch = r.Dialects[:], nil, 0
 	op.Timeout = timeout
-	op.All, op.Thorough, op.Keep, op.KeepNo, op.Persist = false, false, false, false, 0
+	op.All, op.Thorough, op.Lead, op.Keep, op.KeepNo, op.Persist = false, false, false, false, false, 0
 	op.Only, op.Quorum, op.OnDecided, op.Awaited, op.Patient = 0, 0, nil, false, false
 	op.Suspect, op.Unless, op.Grace = 0, mux.Sent{}, 0
 }
@@ -142,7 +133,7 @@ func (k *call) acquire(s *spec, owner string, hint uint64) {
 	k.prepare(s.timeout)
 }
 
-// hint encodes the acquire again with another hint, for the masters that were not asked yet.
+// hint encodes the acquire again with another hint, for masters that are asked again.
 func (k *call) hint(s *spec, hint uint64) {
 	k.fence = hint
 	k.request.Reset()

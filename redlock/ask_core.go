@@ -1,7 +1,6 @@
 package redlock
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -20,6 +19,7 @@ type rounds interface {
 	Forget(op *mux.Op)
 	ForgetInHook(op *mux.Op)
 	Heard(of mux.Sent) (answered, soon, never mux.Set)
+	Leading(of mux.Set) int
 	RTT() time.Duration
 	Masters() []mux.State
 	AppendMasters(dst []mux.State) []mux.State
@@ -50,7 +50,7 @@ type core struct {
 func (c *core) takeCall() *call { return c.calls.Get().(*call) }
 
 func (c *core) putCall(k *call) {
-	k.asked, k.failures, k.held, k.relies, k.untaken = 0, 0, 0, false, false // only some rounds set these
+	k.failures, k.held, k.relies, k.untaken = 0, 0, false, false // only some rounds set these
 	c.calls.Put(k)
 }
 
@@ -189,11 +189,6 @@ func (c *core) failure(op Op, key string, k *call, err, reason error) *RoundErro
 	}
 	k.explainRefusals()
 	e.Votes = appendVotes(make([]Vote, 0, len(c.masters)), c.masters, k.op.Votes, k.token)
-	for i := range e.Votes {
-		if v := &e.Votes[i]; v.Err == mux.ErrTimeout { // it was asked in turn
-			v.Err = lateError{k.earlyLimit}
-		}
-	}
 	if reason == ErrNotHeld {
 		e.noteRevoked(k.op.Votes, k.token)
 	}
@@ -222,7 +217,7 @@ func (c *core) observeRound(ctx context.Context, op Op, key string, k *call, lef
 	if ev == nil {
 		return
 	}
-	ev.Op, ev.Asked, ev.Started, ev.Took = op, cmp.Or(k.asked, len(c.masters)), k.op.Started, k.op.Decided-k.op.Started
+	ev.Op, ev.Asked, ev.Started, ev.Took = op, len(c.masters), k.op.Started, k.op.Decided-k.op.Started
 	ev.Held, ev.Failures, ev.TTL, ev.Fence, ev.Holders, ev.Keys = k.held, k.failures, k.about.ttl, k.fence, k.about.holders, k.about.keys
 	ev.token = append(ev.token, k.token...)
 	if ev.Started != 0 {

@@ -43,6 +43,7 @@ func (w willing) ForgetInHook(*mux.Op)                    {}
 func (w willing) Heard(of mux.Sent) (answered, soon, never mux.Set) {
 	return of.To, of.To, 0
 }
+func (w willing) Leading(mux.Set) int  { return 0 }
 func (w willing) RTT() time.Duration   { return time.Millisecond }
 func (w willing) Masters() []mux.State { return make([]mux.State, w.n) }
 func (w willing) AppendMasters(dst []mux.State) []mux.State {

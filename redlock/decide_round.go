@@ -157,6 +157,16 @@ func saidYes(votes []mux.Vote) (all mux.Set) {
 	return all
 }
 
+// saidNo returns the masters whose vote is no.
+func saidNo(votes []mux.Vote) (all mux.Set) {
+	for i := range votes {
+		if votes[i].Verdict == VerdictNo {
+			all = all.With(i)
+		}
+	}
+	return all
+}
+
 // saidGone returns the masters that have answered to an extend that the lock is gone, and that nothing is in its way.
 func saidGone(votes []mux.Vote) (all mux.Set) {
 	for i := range votes {

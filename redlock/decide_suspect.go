@@ -43,10 +43,10 @@ type trust struct {
 	grown uint32
 }
 
-// acquired begins the sets of a lock that was taken: between the two times those that were asked were sent theirs.
-func acquired(asked, answered mux.Set, first, last time.Duration) sets {
-	open := asked &^ answered
-	return sets{owing: open, suspect: open, first: first, last: last}
+// acquired begins the sets of a lock that was taken: those that were sent theirs between the two times, and have not
+// answered.
+func acquired(owing mux.Set, first, last time.Duration) sets {
+	return sets{owing: owing, suspect: owing, first: first, last: last}
 }
 
 // asks returns what a mux is to be asked before a round: of those that may answer still, and of those that never will.

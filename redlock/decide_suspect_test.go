@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A model of what a yes says: one lock A, and all others together, B, without time. A's key may vanish at any moment, by
-// its TTL, a DEL or a restart. B takes any master that is free, and lets go when it likes. A's sets may wait anywhere: in
+// A model of what a yes says: one lock A, whose acquire asks again where it was refused, and all others together, B,
+// without time. A's key may vanish at any moment, by its TTL, a DEL or a restart. B takes any master that is free, and lets go when it likes. A's sets may wait anywhere: in
 // its connection, or behind one that was given up, for ever. The decisions are those of decide_suspect.go and
 // decide_round.go. In no state that can be reached does a round of A succeed though another has had a quorum since A took
 // the lock, and before the round began. (Until the stragglers' time is over, that counts from then on.)
@@ -44,6 +44,8 @@ const (
 	lateIsSoon     clause = "a straggler may be late"
 	repairSoon     clause = "a repair that is answered soon makes no suspect"
 	adoptsBlindly  clause = "the next process knows nothing of suspects"
+	asksTheOpen    clause = "the acquire asks a master again whose connection has ended without an answer"
+	againIsNone    clause = "what the acquire has asked again, and was not answered, makes no suspects"
 )
 
 // A suspectMaster is a master, and what A's client knows of it.
@@ -75,12 +77,13 @@ const ( // way
 )
 
 const ( // vote, beside late, sayYes, sayNo, sayGone
-	noVote   uint8 = iota
-	isYes          // it counts
-	isGone         //
-	isOthers       //
-	isVoid         // a yes that does not count, or no answer
-	earlier        // it was asked before the set that was sent after it
+	noVote     uint8 = iota
+	isYes            // it counts
+	isGone           //
+	isOthers         //
+	isVoid           // a yes that does not count, or no answer
+	earlier          // it was asked before the set that was sent after it
+	askedAgain       // the acquire has asked it again, and has no answer yet
 )
 
 const ( // doubt
@@ -301,15 +304,20 @@ func (w *suspectWorld) acquire(s suspectState, visit func(suspectState)) {
 	yes := 0
 	for i := range w.n {
 		m := s.m[i]
-		if m.vote[0] != noVote {
+		open := m.vote[0] == noVote || m.vote[0] == askedAgain
+		if !open || m.vote[0] == askedAgain && w.drops == againIsNone {
 			answered = answered.With(i)
 		}
 		switch {
 		case m.vote[0] == isYes:
 			yes++
-		case m.vote[0] == noVote && m.way >= back:
+		case open && m.way >= back:
 			t := s
 			t.m[i].way, t.m[i].vote[0] = none, map[uint8]uint8{back: isOthers, backYes: isYes}[m.way]
+			visit(t)
+		case m.vote[0] == isOthers, open && m.ended && m.way == none && w.drops == asksTheOpen:
+			t := s
+			t.m[i].way, t.m[i].vote[0], t.m[i].ended = there, askedAgain, false
 			visit(t)
 		}
 	}
@@ -317,7 +325,7 @@ func (w *suspectWorld) acquire(s suspectState, visit func(suspectState)) {
 		return
 	}
 	t := s
-	all := acquired(1<<w.n-1, answered, 0, 0)
+	all := acquired((1<<w.n-1)&^answered, 0, 0)
 	if w.drops == acquireIsNone {
 		all = sets{}
 	}
@@ -527,7 +535,7 @@ func TestModelOfSuspects(t *testing.T) {
 func TestModelOfSuspectsFindsWhatEachClauseIsFor(t *testing.T) {
 	t.Parallel()
 	for _, drops := range []clause{noSuspects, answerClears, anyRoundClears, breaksForget, acquireIsNone, repairIsNone, lateIsSoon,
-		repairSoon, adoptsBlindly} {
+		repairSoon, adoptsBlindly, asksTheOpen, againIsNone} {
 		t.Run(string(drops), func(t *testing.T) {
 			w := suspectWorld{n: 3, rounds: 1, adopts: drops == adoptsBlindly, drops: drops}
 			states, steps := w.search()
@@ -542,7 +550,7 @@ func TestModelOfSuspectsFindsWhatEachClauseIsFor(t *testing.T) {
 func TestARoundThatBeganBeforeARepairSaysNothingOfIt(t *testing.T) {
 	t.Parallel()
 	const a, b, c = mux.Set(1), mux.Set(2), mux.Set(4)
-	all := acquired(a|b|c, a|b|c, 1, 2)
+	all := acquired(0, 1, 2)
 	for range 2 {
 		second := all.begin()
 		require.Zero(t, all.suspectSince(second))

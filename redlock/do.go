@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -88,7 +89,7 @@ func (m *Mutex) lockWithin(ctx context.Context, o *options) error {
 	}
 	waiting, cancel := context.WithTimeout(ctx, o.wait)
 	defer cancel()
-	err := m.Lock(waiting)
+	err := m.lockUntil(ctx, waiting, true)
 	var e *RoundError
 	if !errors.As(err, &e) || e.ended == nil || ctx.Err() != nil {
 		return err
@@ -96,7 +97,7 @@ func (m *Mutex) lockWithin(ctx context.Context, o *options) error {
 	switch {
 	case e.reason == nil && e.note == secondPending: // the second lock was held: had its system failed, the wait for it would have ended
 		e.reason = ErrHeld
-	case e.reason == nil: // no attempt was finished
+	case e.reason == nil, e.reason == ErrHeld && !e.named && !strings.HasPrefix(e.note, heldBy): // no attempt was finished, or perhaps nobody has it
 		return m.TryLock(ctx)
 	}
 	e.ended, e.cause, e.late = nil, nil, fmt.Sprintf("waited for %v", o.wait)

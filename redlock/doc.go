@@ -20,6 +20,15 @@
 // is above zero. [Mutex.Until] is its end. Otherwise a release goes to all masters at once, also
 // to those that said no.
 //
+// Contenders that begin at about the same time can split the votes. Then one of them goes on, so
+// that somebody has the lock: the one that has the vote of the first master, in an order that all
+// clients have in common. It keeps its votes, and asks the others again, five times at most; the
+// rest give up. acquire_split.go has the rule. An attempt pays for that only if it has met a split.
+// But who does not wait for a holder, and is refused, waits for the answer of the first master: if
+// that one is slow, for at most four round trips, 5 ms, or two of its own. A client that may not
+// use INFO goes by the masters' addresses instead of their run ids. If others go by another order,
+// nobody may have the lock after a split, as before.
+//
 // The token is fresh for every attempt. There is one ordered connection to each master, so a
 // release always follows its acquire, however late either arrives. If the connection breaks in
 // between, the client keeps the release as a debt, and sends it when the master is back. The next
@@ -409,9 +418,8 @@
 //	queue master makes it up
 //
 // Processes that see different masters up have two queues. Then two waiters contend, and the
-// quorum decides. Waiters that contend without a queue, and wake together, try the same master
-// first, and only its winner asks the others. So votes are hardly ever split, and each loser
-// costs one command.
+// quorum decides. Where waiters contend without a queue, and wake together, their votes can be
+// split, and the one that has the first master's goes on.
 //
 // Where too few masters can notify, or too few are up, the head of a local queue polls. It pauses
 // for at least about the time of a round, plus a random part of twice that time. The random part

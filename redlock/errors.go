@@ -19,9 +19,12 @@ import (
 // cause alone. It wraps both if a waiting Lock knew by then why it had to wait. So ask for the
 // lock's errors first, and then for the context's error.
 var (
-	// ErrHeld: enough masters answered, and another holds the lock; or contenders have split the
-	// votes, and none has won; or the caller's own context is that of the lock (see Lock).
+	// ErrHeld: enough masters answered, and another holds the lock, or is about to; or the
+	// caller's own context is that of the lock (see Lock).
 	ErrHeld = errors.New("redlock: held by another")
+	// ErrSplit is an ErrHeld that can name no holder: some masters have given this client their
+	// vote, and others have not, and no majority names another. Perhaps nobody has the lock.
+	ErrSplit error = split{}
 	// ErrNoQuorum: so many masters failed or were late that a quorum was impossible, whether the
 	// lock is held or not. The end of a context is another error.
 	ErrNoQuorum = errors.New("redlock: too few masters answered")
@@ -53,6 +56,12 @@ var (
 	ErrRefused = conn.ErrRefused
 )
 
+type split struct{}
+
+func (split) Error() string { return "redlock: perhaps nobody has it: the votes are split" }
+
+func (split) Unwrap() error { return ErrHeld }
+
 type revoked struct{}
 
 func (revoked) Error() string { return "redlock: revoked" }
@@ -69,8 +78,8 @@ type RoundError struct {
 	Votes []Vote // one for each master; nil if none was asked
 
 	// HeldBy and HeldFor say who holds the key, and how long the key still lives if its holder
-	// does not renew it. They are known for a Lock that has run out of time (ErrHeld). HeldBy is
-	// the holder's owner (Config.Owner, WithOwner), which is a hint. It is empty if the holder
+	// does not renew it. They are known for a Lock that has run out of time (ErrHeld), and if an
+	// attempt that met a split had to ask. HeldBy is the holder's owner (Config.Owner, WithOwner), which is a hint. It is empty if the holder
 	// has published none. HeldFor is NoExpiry if the key does not expire, and 0 if nothing is
 	// known. Of permits, they are about the one that ends first; of readers, about the one that
 	// ends last.
@@ -94,6 +103,8 @@ type RoundError struct {
 	cut    bool  // the round ended before it was decided
 
 	limit time.Duration // the round timeout, if that has ended the round
+
+	named bool // a quorum of the masters names a holder
 
 	note  string // for the reader of the message
 	held  string // likewise: who holds the key
@@ -214,6 +225,9 @@ func (e *RoundError) Error() string {
 	what := []string{ended}
 	if e.reason != nil {
 		what = []string{e.why(e.reason)}
+	}
+	if e.under == ErrSplit {
+		what = nil
 	}
 	if e.under != nil {
 		what = append(what, e.why(e.under))

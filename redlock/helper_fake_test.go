@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,8 +32,9 @@ import (
 type fakeRounds struct {
 	start time.Time
 	wg    sync.WaitGroup
+	rtt   time.Duration // what RTT returns; a millisecond if it is 0
 
-	mu      sync.Mutex
+	mu      *sync.Mutex   // of all clients of the masters
 	jump    time.Duration // what the clock has gained over the timers: a suspend
 	masters []*fakeMaster
 	posted  map[*mux.Op]*fakeFlight
@@ -44,7 +46,8 @@ type fakeRounds struct {
 
 type fakeMaster struct {
 	r        *fakeRounds
-	delay    time.Duration
+	delay    time.Duration // of what it is sent
+	back     time.Duration // of what it answers
 	frozen   bool
 	down     error
 	refusal  string                // what it answers to a SET
@@ -87,7 +90,7 @@ type fakeFlight struct {
 	op      *mux.Op                      // nil once decided
 	persist time.Duration                // until when
 	tells   func(master int, key string) // of changes, if its client can be told
-	won     bool                         // it waits for the other votes
+	waits   bool                         // it waits for other votes, by Grace or Lead
 	done    chan struct{}
 	err     error // what Wait returns
 }
@@ -105,11 +108,30 @@ func newClient(cfg Config, r rounds, now func() time.Duration) *Client {
 // newFake returns a client of n simulated masters.
 func newFake(t testing.TB, n int, cfg Config) (*Client, *fakeRounds) {
 	t.Helper()
-	r := &fakeRounds{start: time.Now(), posted: map[*mux.Op]*fakeFlight{}, ended: make(chan struct{})}
+	r := &fakeRounds{start: time.Now(), mu: new(sync.Mutex)}
 	for range n {
-		m := &fakeMaster{r: r, scripts: true, keys: map[string]fakeKey{}, counters: map[string]int64{}, news: sync.NewCond(&r.mu),
-			lines: map[string][]string{}, tracked: map[string][]func(string){}}
-		r.masters = append(r.masters, m)
+		r.masters = append(r.masters, &fakeMaster{keys: map[string]fakeKey{}, counters: map[string]int64{}, lines: map[string][]string{},
+			tracked: map[string][]func(string){}})
+	}
+	return r.serve(t, cfg)
+}
+
+// apart returns another client of the same masters, with connections of its own.
+func (r *fakeRounds) apart(t testing.TB, cfg Config) (*Client, *fakeRounds) {
+	t.Helper()
+	other := &fakeRounds{start: r.start, mu: r.mu}
+	for _, m := range r.masters {
+		other.masters = append(other.masters, &fakeMaster{keys: m.keys, counters: m.counters, lines: m.lines, tracked: m.tracked})
+	}
+	return other.serve(t, cfg)
+}
+
+// serve begins to serve a client.
+func (r *fakeRounds) serve(t testing.TB, cfg Config) (*Client, *fakeRounds) {
+	t.Helper()
+	r.posted, r.ended = map[*mux.Op]*fakeFlight{}, make(chan struct{})
+	for _, m := range r.masters {
+		m.r, m.scripts, m.news = r, true, sync.NewCond(r.mu)
 		r.wg.Go(m.serve)
 	}
 	c := newClient(cfg, r, r.now)
@@ -167,7 +189,7 @@ func (r *fakeRounds) logs(i int) []string {
 	return slices.Clone(r.masters[i].log)
 }
 
-func (r *fakeRounds) RTT() time.Duration { return time.Millisecond }
+func (r *fakeRounds) RTT() time.Duration { return cmp.Or(r.rtt, time.Millisecond) }
 
 func (r *fakeRounds) Masters() []mux.State {
 	all := make([]mux.State, len(r.masters))
@@ -380,20 +402,38 @@ func (f *fakeFlight) cast(r *fakeRounds, i int, v mux.Verdict, n int64, err erro
 		}
 	}
 	won := yes >= f.Quorum
-	switch {
-	case open > 0 && won && !f.All && f.Grace > 0:
-		if !f.won {
-			f.won = true
-			time.AfterFunc(f.Grace, func() {
+	wait := func(d time.Duration) {
+		if !f.waits {
+			f.waits = true
+			time.AfterFunc(d, func() {
 				r.mu.Lock()
 				defer r.mu.Unlock()
 				f.decide(r.clock())
 			})
 		}
+	}
+	switch {
+	case open > 0 && won && !f.All && f.Grace > 0:
+		wait(f.Grace)
+	case open > 0 && !won && !f.All && f.Lead && yes+open < f.Quorum && f.awaitsFirst():
+		wait(max(4*r.RTT(), minShortTimeout) - (r.clock() - f.op.Started))
 	case open == 0 || !f.All && (won || !f.Thorough && yes+open < f.Quorum):
 		f.decide(r.clock())
 	}
 }
+
+// awaitsFirst reports whether the first master's vote is not there, or is a yes: see mux.Op.Lead.
+func (f *fakeFlight) awaitsFirst() bool {
+	for i, v := range f.op.Votes { // the order of fakeRounds.Leading
+		if v.Verdict != mux.VerdictFailed && f.op.Asked.Has(i) {
+			return v.Verdict != mux.VerdictNo
+		}
+	}
+	return false
+}
+
+// Leading is the Mux's: the masters' names are in order.
+func (r *fakeRounds) Leading(of mux.Set) int { return bits.TrailingZeros64(uint64(of)) }
 
 // serve works off one master's queue, in order.
 func (m *fakeMaster) serve() {
@@ -461,37 +501,51 @@ func (m *fakeMaster) serve() {
 		if !answered || m.mute {
 			continue
 		}
-		v := parse(reply)
-		verdict := c.f.Verdict(v)
-		if verdict == mux.VerdictAgain && !c.fallback {
-			if c.f.Lease == nil || c.f.Lease.Holds(c.f.Epoch, r.clock()) {
-				again := &fakeCommand{f: c.f, bytes: c.f.Fallback, fallback: true, at: c.at}
-				*c = fakeCommand{at: c.at, answered: r.clock()}
-				m.queue, m.sent = append(m.queue, again), append(m.sent, again)
-				continue
-			}
-			if verdict = mux.VerdictNo; v.IsError() {
-				verdict = mux.VerdictFailed
-			}
+		if v := parse(reply); m.back > 0 {
+			time.AfterFunc(m.back, func() {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				m.answers(c, i, v)
+			})
+		} else {
+			m.answers(c, i, v)
 		}
-		c.answered = r.clock()
-		var err error
-		if verdict != mux.VerdictNo && !v.IsError() && m.suspects(c.f, i) {
-			c.f.cast(r, i, mux.VerdictFailed, 0, mux.ErrSuspect)
-			continue
-		}
-		if verdict != mux.VerdictYes && verdict != mux.VerdictNo {
-			verdict, err = mux.VerdictFailed, &mux.ReplyError{Code: string(v.ErrorCode()), Message: string(v.Bytes())}
-		}
-		if c.f.OnReply != nil {
-			c.f.OnReply(i, v)
-		}
-		n, _ := v.Int()
-		if c.f.op != nil && (c.f.Keep || c.f.KeepNo && verdict == mux.VerdictNo && v.Kind() != resp.Integer) {
-			c.f.op.Votes[i].Reply = v.Clone()
-		}
-		c.f.cast(r, i, verdict, n, err)
 	}
+}
+
+// answers has the answer to a command come.
+func (m *fakeMaster) answers(c *fakeCommand, i int, v resp.Value) {
+	r := m.r
+	verdict := c.f.Verdict(v)
+	if verdict == mux.VerdictAgain && !c.fallback {
+		if c.f.Lease == nil || c.f.Lease.Holds(c.f.Epoch, r.clock()) {
+			again := &fakeCommand{f: c.f, bytes: c.f.Fallback, fallback: true, at: c.at}
+			*c = fakeCommand{at: c.at, answered: r.clock()}
+			m.queue, m.sent = append(m.queue, again), append(m.sent, again)
+			m.news.Broadcast()
+			return
+		}
+		if verdict = mux.VerdictNo; v.IsError() {
+			verdict = mux.VerdictFailed
+		}
+	}
+	c.answered = r.clock()
+	var err error
+	if verdict != mux.VerdictNo && !v.IsError() && m.suspects(c.f, i) {
+		c.f.cast(r, i, mux.VerdictFailed, 0, mux.ErrSuspect)
+		return
+	}
+	if verdict != mux.VerdictYes && verdict != mux.VerdictNo {
+		verdict, err = mux.VerdictFailed, &mux.ReplyError{Code: string(v.ErrorCode()), Message: string(v.Bytes())}
+	}
+	if c.f.OnReply != nil {
+		c.f.OnReply(i, v)
+	}
+	n, _ := v.Int()
+	if c.f.op != nil && (c.f.Keep || c.f.KeepNo && verdict == mux.VerdictNo && v.Kind() != resp.Integer) {
+		c.f.op.Votes[i].Reply = v.Clone()
+	}
+	c.f.cast(r, i, verdict, n, err)
 }
 
 // Heard is the Mux's, but exact.

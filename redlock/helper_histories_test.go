@@ -352,7 +352,7 @@ func (h *history) act(c *modelActor) {
 	case acquiring, raising:
 		if h.model.took(c, t, t.acquired(now, until)) {
 			c.phase, c.until = holding, c.began+c.ttl
-			c.sets = acquired(c.owes, 0, 0, 0)
+			c.sets = acquired(c.owes, 0, 0)
 			h.seen[published]++
 			h.note("client %d has it until %d, number %d", c.id, c.until, c.fence)
 			h.model.publish(c)

@@ -414,12 +414,20 @@ func (m *Mutex) waitError(ctx context.Context, err error, last, cut *RoundError,
 		ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.client.shortTimeout(m.timeout, explainMin))
 		defer cancel()
 		h := m.findHolder(ask)
-		e.held, e.HeldBy, e.HeldFor = h.String(), h.owner, h.left
+		e.names(h)
 		if e.note == "" && h.votes > 0 && m.slotted == nil && m.client.renewer.keeps(h.token.Reveal()) {
 			e.note = byUs
 		}
 	}
 	return e
+}
+
+// names notes who holds the key.
+func (e *RoundError) names(h holderSummary) {
+	e.held, e.HeldBy, e.HeldFor = h.String(), h.owner, h.left
+	if e.named = h.votes > 0 && h.votes >= majority(h.masters); e.named && e.under == ErrSplit {
+		e.under = nil
+	}
 }
 
 // findHolder asks who is in the way of the lock: of several keys, the holder of the first that is
@@ -430,17 +438,23 @@ func (m *Mutex) findHolder(ctx context.Context) (h holderSummary) {
 		all, _ := c.Holders(ctx, m.key, WithPermits(m.slots())) // the masters that answer are enough
 		return soonest(all, len(c.masters))
 	}
-	for _, key := range m.names() {
+	return c.inTheWay(ctx, 1, m.names()...)
+}
+
+// inTheWay asks who holds one of some keys, one after the other. It returns the first holder that so many masters name, or
+// else what is known of the last key.
+func (c *Client) inTheWay(ctx context.Context, least int, keys ...string) (h holderSummary) {
+	for _, key := range keys {
 		key = strings.TrimPrefix(key, c.cfg.Prefix)
 		all, _ := c.Holders(ctx, key)
 		if slices.ContainsFunc(all, func(h Holder) bool { return h.Token == UnknownToken }) { // readers
 			if readers, err := c.Holders(ctx, key, WithShared()); err == nil {
-				if h = last(readers, len(c.masters)); h.votes > 0 {
+				if h = last(readers, len(c.masters)); h.votes >= least {
 					break
 				}
 			}
 		}
-		if h = leading(all, len(c.masters)); h.votes > 0 {
+		if h = leading(all, len(c.masters)); h.votes >= least {
 			break
 		}
 	}

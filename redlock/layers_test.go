@@ -26,11 +26,11 @@ import (
 var layers = []string{
 	"token", "vote", "errors", "observer", "observer_queue", "observer_slog", "stats", "second", "meet",
 	"decide_round", "decide_fence", "decide_witness", "decide_guard", "decide_suspect",
-	"ask_hints", "ask_spec", "ask_agreement", "ask_call", "ask_core", "ask_turn", "wait_sleeper",
+	"ask_hints", "ask_spec", "ask_agreement", "ask_call", "ask_core", "wait_sleeper",
 	"hold", "hold_release", "hold_relay", "hold_extension", "hold_keepalive", "hold_subscription", "hold_renewer", "hold_backing", "hold_recheck",
 	"wait_subscription", "wait_contention", "wait_look", "wait_global_queue_script", "wait_global_queue",
 	"wait_local_queue", "watch_subscription",
-	"option", "config", "client", "replace", "mutex", "acquire", "unlock", "holders", "locks_pattern", "locks_script", "locks", "revoke", "wait", "lock", "do", "lead",
+	"option", "config", "client", "replace", "mutex", "holders", "acquire_split", "acquire", "unlock", "locks_pattern", "locks_script", "locks", "revoke", "wait", "lock", "do", "lead",
 	"watch", "doc",
 }
 

@@ -34,30 +34,34 @@ import (
 // held, Lock asks the masters who holds it, for at most 50 ms, or four round trips if that is
 // longer. RoundError.HeldBy and HeldFor have the answer. If ctx was cancelled, Lock returns at
 // once.
-func (m *Mutex) Lock(ctx context.Context) error {
+func (m *Mutex) Lock(ctx context.Context) error { return m.lockUntil(ctx, ctx, false) }
+
+// lockUntil is Lock, but if it is bounded, it waits only until waiting ends, which ends with ctx. That does not cut an
+// attempt short.
+func (m *Mutex) lockUntil(ctx, waiting context.Context, bounded bool) error {
 	m.mustClient()
 	if m.invalid != nil {
 		return m.invalid
 	}
 	for {
-		e := m.lock(ctx)
+		e := m.lock(ctx, waiting, bounded)
 		if e == nil {
 			return nil
 		}
 		if e.final() || !e.differs() || e.ended != nil {
 			return e
 		}
-		if err := m.untilAgreed(ctx); err != nil {
-			return m.waitError(ctx, err, e, nil, false, nil)
+		if err := m.untilAgreed(waiting); err != nil {
+			return m.waitError(waiting, err, e, nil, false, nil)
 		}
 	}
 }
 
-// lock is Lock, but also returns if others have another number of permits.
-func (m *Mutex) lock(ctx context.Context) *RoundError {
+// lock is lockUntil, but also returns if others have another number of permits.
+func (m *Mutex) lock(ctx, waiting context.Context, bounded bool) *RoundError {
 	c := m.client
-	if err := ctx.Err(); err != nil {
-		return unasked(OpLock, m.key, nil, "").endedBy(ctx, err)
+	if err := waiting.Err(); err != nil {
+		return unasked(OpLock, m.key, nil, "").endedBy(waiting, err)
 	}
 	if e := m.heldWithin(ctx); e != nil {
 		return e
@@ -68,14 +72,14 @@ func (m *Mutex) lock(ctx context.Context) *RoundError {
 		call = new(wait)
 	}
 	call.mutex, call.waiter = m, w
-	call.next.mutex, call.next.waitsSecond = m, true
+	call.next.mutex, call.next.waitsSecond, call.next.leads = m, true, bounded // else it may as well wait for a holder
 	defer call.cleanUp()
 	// A newcomer to a contended key looks first. Otherwise the client that has released the lock
 	// would always overtake the waiters that were notified of the release.
 	try := (first || m.reader && clear) && !(c.subscriptions.contended(c.now(), m.names()...) && c.subscriptions.tracked())
 	call.settleFirst = first && !try && !call.usesGlobalQueue() // else the queue has the order
-	e, err := call.lock(ctx, try, first)
-	return call.end(ctx, e, err)
+	e, err := call.lock(ctx, waiting, try, first)
+	return call.end(waiting, e, err)
 }
 
 // untilAgreed waits until a quorum of the masters knows of no other number of permits. It is in

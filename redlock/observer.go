@@ -73,7 +73,7 @@ type Event struct {
 	// Of EventRound. Some are of others, too.
 	Op       Op            // OpLock, OpExtend, OpUnlock, OpRenew, OpRecheck, or OpRevoke: of another's lock, whose token it has
 	Err      error         // nil if it succeeded; see Outcome. Also of EventWaited and EventLost
-	Asked    int           // masters: fewer than all if a contender was refused by the first (see Lock)
+	Asked    int           // masters
 	Took     time.Duration // from the round's start to its decision; of EventWaited, for how long it waited
 	Votes    []Vote        // one for each master
 	Validity time.Duration // what is left of the lock's, if it succeeded; 0 for "unlock", and if it was unlocked meanwhile. Also of EventHandedOver

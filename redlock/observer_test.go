@@ -19,27 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// All masters are asked by a round in turn that succeeds.
-func TestObserverIsToldHowManyAnAttemptInTurnHasAsked(t *testing.T) {
-	t.Parallel()
-	for _, n := range []int{1, 2, 3, 5} {
-		masters := redlocktest.Start(t, n)
-		asked := make(chan int, 1000)
-		holder := opened(t, masters.Addrs(), nil)
-		waiter := opened(t, masters.Addrs(), onEvent(EventRound, func(r *Event) {
-			if r.Err == nil {
-				asked <- r.Asked
-			}
-		}))
-		m := holder.NewMutex("k", 30*time.Second)
-		require.NoError(t, m.TryLock(t.Context()))
-		done := parked(t, waiter, "k")
-		require.NoError(t, m.Unlock(t.Context()))
-		comes(t, done)
-		require.Equal(t, n, conntest.Soon(t, "the round is told of", asked))
-	}
-}
-
 // A master goes through all phases of one that can serve.
 func TestObserverIsToldOfEachPhase(t *testing.T) {
 	t.Parallel()
@@ -129,21 +108,6 @@ func TestObserverSeesTheWaiting(t *testing.T) {
 		"lock false 3", "start k", "wake released", "end k 1s <nil>", "unlock false 3",
 		"lost k true context canceled", "renew false 3",
 	}, seen)
-}
-
-// What an attempt in turn has noted in its call does not stay there for the next round.
-func TestObserverIsToldHowManyTheNextRoundHasAsked(t *testing.T) {
-	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		taken(t, c)
-		asked := map[int]int{}
-		c.events.hook(EventRound, func(round *Event) { asked[round.Asked]++ })
-		m := c.NewMutex("k", ttl)
-		for range 50 { // the pool forgets now and then under the race detector
-			require.NotNil(t, (&attempt{mutex: m, inTurn: true}).take(t.Context()))
-			require.ErrorIs(t, m.TryLock(t.Context()), ErrHeld)
-		}
-		require.Equal(t, map[int]int{1: 50, 3: 50}, asked)
-	})
 }
 
 // The Observer is told of no round that only asks: of Holders, of Watch, and of whoever waits, who looks at

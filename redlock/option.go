@@ -314,11 +314,12 @@ func WithRoundTimeout(d time.Duration) Option {
 //
 // If the lock cannot be had in that time, the error wraps ErrHeld or ErrNoQuorum, and not the
 // context's error: that says that the context has ended. With a d above 0, the error names a
-// holder, as that of [Mutex.Lock] does. With 0 it names none, as that of TryLock does not. The first attempt is not cut short, so Do may return a
-// round later, and no d is too short for one attempt.
+// holder, as that of [Mutex.Lock] does. With 0 it mostly names none, as that of TryLock. No attempt is cut short, so Do may return a
+// round later, and no d is too short for one attempt. If nobody can be named when d is over, one more
+// attempt follows.
 //
-// If several clients make one attempt each at the same moment, they can split the masters' votes,
-// and none has the lock. With a d of a second instead of 0, one of them gets it.
+// If several clients make one attempt each at the same moment, and split the masters' votes, one of
+// them gets the lock all the same. Only where an error wraps [ErrSplit], perhaps nobody has it.
 //
 // A Mutex refuses this option: its Lock has a context, and TryLock does not wait.
 func WithWait(d time.Duration) Option {

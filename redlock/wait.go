@@ -19,7 +19,6 @@ const (
 	minSettle        = 100 * time.Microsecond
 	maxRaceDoublings = 3
 	sameEnd          = 20 * time.Millisecond // two looks see the same end of a lock within that: masters may be busy
-	maxVainLooks     = 8                     // after this number of vain looks (wait.vainLooks) a waiter no longer asks in turn
 )
 
 // A wait is one call of Lock. It is pooled, and not on the stack: it would make the stack of a goroutine that waits
@@ -111,8 +110,9 @@ func (w *wait) cleanUp() {
 
 // lock tries and waits, again and again. It returns the error of the last attempt, and the error that has ended the
 // waiting: the context's or ErrClosed. If an attempt ends the call, the second error is nil. try says that it begins
-// with an attempt, and head that the waiter is the head of its local queues.
-func (w *wait) lock(ctx context.Context, try, head bool) (*RoundError, error) {
+// with an attempt, and head that the waiter is the head of its local queues. It waits until waiting ends, and attempts
+// are made with ctx.
+func (w *wait) lock(ctx, waiting context.Context, try, head bool) (*RoundError, error) {
 	m := w.mutex
 	var last *RoundError
 	for {
@@ -124,7 +124,7 @@ func (w *wait) lock(ctx context.Context, try, head bool) (*RoundError, error) {
 			// A newcomer that finds its slot taken enters the queue before it looks for another slot, as waiters
 			// come first.
 			a.oneSlot = w.since == 0 && m.slotted != nil && w.usesGlobalQueue()
-			e := a.run(ctx)
+			e := a.run(ctx, waiting)
 			if a.secondFailed && (last == nil || last.reason != ErrSecond) { // otherwise last says more
 				last = e
 			}
@@ -152,10 +152,10 @@ func (w *wait) lock(ctx context.Context, try, head bool) (*RoundError, error) {
 			m.client.stats.waiting.Add(1)
 			m.client.events.tell(ctx, EventWait, m.key)
 		}
-		if err := w.untilFree(ctx, head, head && w.settleFirst); err != nil {
+		if err := w.untilFree(waiting, head, head && w.settleFirst); err != nil {
 			return last, err
 		}
-		switch taken, err := w.takeOver(ctx); {
+		switch taken, err := w.takeOver(waiting); {
 		case err != nil:
 			return last, err
 		case taken:
@@ -388,7 +388,7 @@ func (w *wait) mastersNotified() step {
 		w.mutex.client.globalQueues.stopAwaiting(&w.ticket)
 		return lookNow
 	}
-	if _, _, majority := w.mutex.client.subscriptions.free(w.waiter.subscription); !majority || w.ticket.restraint.doubts() {
+	if _, majority := w.mutex.client.subscriptions.free(w.waiter.subscription); !majority || w.ticket.restraint.doubts() {
 		return lookNow // the missing master may be one that does not notify; and to look costs less than to try in vain
 	}
 	w.interval.why = WakeFree
@@ -625,25 +625,15 @@ func (w *wait) sleepFor(d time.Duration, why Wake) step {
 	return sleepOn
 }
 
-// prepareAttempt says how the next attempt is made. It asks the masters in turn, but not in four cases:
-//
-//   - After a release in this client, the attempt follows the release at once on every connection. No other
-//     process can have been notified before the attempt arrives.
-//   - A waiter that polls was not notified, and knows nothing of the master that it would ask first. That
-//     master may hold another's key for ever, or be slow.
-//   - A waiter at the head of the global queue competes only with contenders that bypass the queue. It would
-//     lose to each of them if it took two round trips.
-//   - If the key is free each time and cannot be taken, the master that is asked first may be at fault.
+// prepareAttempt says how the next attempt is made.
 func (w *wait) prepareAttempt(ctx context.Context) {
 	c := w.mutex.client
 	if w.interval.why != WakePoll {
 		w.polls = 0
 	}
 	w.settleFirst = w.interval.why != WakeReleased && w.interval.why != WakePoll
-	w.next.inTurn, w.next.likely = w.settleFirst && !w.ticket.atHead && w.vainLooks < maxVainLooks, 0
 	if w.next.notified = w.interval.why == WakeFree; w.next.notified {
-		var slot int
-		slot, w.next.likely, _ = c.subscriptions.free(w.waiter.subscription)
+		slot, _ := c.subscriptions.free(w.waiter.subscription)
 		w.mutex.setNextSlot(slot)
 	}
 	if slot := w.waiter.freedSlot.Swap(0); slot != 0 && w.interval.why == WakeReleased {

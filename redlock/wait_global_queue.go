@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -16,7 +17,7 @@ import (
 
 // globalQueues are the queues in which waiters of all processes wait for locks, one for each key. The head of each
 // client's local queue enters the global queue. Its entry is on one master, the queue master: the first in the key's
-// order of masters (ordered) that can notify of changes. The queue master notifies a waiter when the entry of its
+// order of masters (weight) that can notify of changes. The queue master notifies a waiter when the entry of its
 // predecessor ends, and not when the lock ends. Only the head of the queue subscribes to the lock on all masters,
 // and tries to take it. So one release wakes one waiter, the waiter that came first gets the lock next, and the
 // number of commands for one lock does not grow with the number of waiters.
@@ -290,6 +291,27 @@ func (gq *globalQueues) queueMasterOf(name string, states []mux.State) (master i
 		}
 	}
 	return master, ok && gq.core.now() >= time.Duration(gq.avoidUntil[master].Load())
+}
+
+// weight returns the weight of a master in the order for a name: the least comes first. The order is by a hash of
+// the name and the server's own identity, which is the same to all processes, whatever the server's address is to them.
+func weight(name string, s *mux.State) uint64 { return hash(name, cmp.Or(s.Server.RunID, s.Addr)) }
+
+// hash returns FNV-1a of two strings, and a finalizer spreads it over all bits. It is the same in
+// every process.
+func hash(a, b string) uint64 {
+	h := uint64(14695981039346656037)
+	for i := range len(a) {
+		h = (h ^ uint64(a[i])) * 1099511628211
+	}
+	h *= 1099511628211 // the NUL between them
+	for i := range len(b) {
+		h = (h ^ uint64(b[i])) * 1099511628211
+	}
+	h ^= h >> 33
+	h *= 0xff51afd7ed558ccd
+	h ^= h >> 33
+	return h
 }
 
 // awaitPredecessor subscribes the waiter to the notice of its predecessor. It reports whether the notice is there. If

@@ -143,19 +143,18 @@ func (ss *subscriptions) noteAll(sub *subscription, changed, untracked mux.Set) 
 	return majority
 }
 
-// free returns any slot that is free, or may be free, on a majority, and the masters where it is. majority is false
-// if there is no such slot.
-func (ss *subscriptions) free(sub *subscription) (slot int, likely mux.Set, majority bool) {
+// free returns any slot that is free, or may be free, on a majority. majority is false if there is none.
+func (ss *subscriptions) free(sub *subscription) (slot int, majority bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	n := len(sub.changed)
 	for i, from := 0, randomSlot(n); i < n; i++ {
 		slot := (from + i) % n
 		if sub.changed[slot].Len() >= ss.quorum {
-			return slot, sub.changed[slot], true
+			return slot, true
 		}
 	}
-	return 0, 0, false
+	return 0, false
 }
 
 // randomSlot returns a random number below n.

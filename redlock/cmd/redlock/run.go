@@ -29,8 +29,7 @@ short one at the same time, each runs it, one after the other. It runs once in a
 period with
 
   --no-wait      whoever finds the lock held skips it, and does not wait. Of
-                 several that begin in the same moment none may have it, as
-                 their votes can be split: --wait 1s lets one have it
+                 several that begin in the same moment one has it
   --min-hold D   after success the lock is left on the masters until D has
                  passed since it was taken, so whoever comes a little later
                  skips it, too. Make D clearly shorter than the period, and

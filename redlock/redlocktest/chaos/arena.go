@@ -171,7 +171,7 @@ func (a *arena) judge(t trial) (finding, error) {
 
 // lasts are the names of keys that outlive the locks. A client that was killed leaves its
 // entries in queues.
-var lasts = regexp.MustCompile(`:fence$|:permits$|:writer$|:line$|:line:|:witness$|:since$`)
+var lasts = regexp.MustCompile(`:fence$|:permits$|:writer$|:line$|:line:|:witness$`)
 
 // keysLeft returns the keys that are still there after the longest TTL. It is
 // counted from when the masters have served all that the clients have sent. The

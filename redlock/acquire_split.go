@@ -1,0 +1,149 @@
+package redlock
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+)
+
+// This file resolves splits. Contenders that begin at about the same time can each have the votes of some masters, and
+// none a majority. If all gave up, nobody would have the lock, and nobody would know it. So the masters have an order
+// that all clients have in common (mux.Mux.Leading), and the vote of the first that has answered decides:
+//
+//   - Who has been refused by the first gives up, and undoes its votes. If that refusal is old, whoever was faster there
+//     may have given up since: then the first is asked once more before.
+//   - Who has the vote of the first keeps all its votes, and asks those again that have refused it: the others undo theirs
+//     meanwhile. It gives up if a quorum names one holder, after splitAsks questions, or after a round timeout.
+//   - Who has no vote, or a quorum of them, has nothing to resolve.
+//
+// The validity counts from the attempt's beginning, and the keys that were set then last until its end. So a vote that is
+// kept needs no second look: like the votes of a lock that is held, it counts for nobody else before that end, whatever
+// becomes of its master. A question is a set that can be carried out late (decide_suspect.go). So only a master that has
+// answered no is asked again, and no master owes two answers. Whose answer is missing in the end owes it.
+
+const (
+	splitAsks     = 5 // questions in an attempt, at the most
+	minSplitPause = time.Millisecond
+)
+
+// resolve goes on with an attempt that has met a split. The lock would be valid until then. It leaves in the call the
+// votes of all that was asked, and returns the masters that owe an answer; and who holds the lock, if it ended because a
+// quorum names one. The error is the mux's: that of the round that has met the split, unless a context, or Close, has ended a
+// later one.
+func (m *Mutex) resolve(ctx context.Context, k *call, err error, until time.Duration) (owing mux.Set, holder holderSummary, _ error) {
+	c, op := m.client, &k.op
+	quorum := majority(len(op.Votes))
+	started, asked, timeout := op.Started, op.Asked, op.Timeout
+	end := min(op.Decided+timeout, until)
+	k.kept = append(k.kept[:0], op.Votes...)
+	votes := k.kept
+	owing = asked &^ answeredBy(votes)
+	patience := c.shortTimeout(m.timeout, minShortTimeout)
+	for i := range votes { // a master that is far gets the time that it needs
+		if votes[i].Verdict == VerdictNo {
+			patience = max(patience, 2*votes[i].RTT)
+		}
+	}
+	pause := max(c.rounds.RTT()/2, minSplitPause)
+	for asks, retried := 0, false; asks < splitAsks; asks++ {
+		again, keeps := saidNo(votes), true
+		need := quorum - saidYes(votes).Len()
+		first := c.rounds.Leading(saidYes(votes) | again)
+		if votes[first].Verdict == VerdictNo {
+			old := c.now()-started-votes[first].RTT > c.shortTimeout(m.timeout, minShortTimeout)
+			if retried || !old {
+				break
+			}
+			again, need, keeps, retried = mux.Set(0).With(first), 1, false, true
+		}
+		if asks > 0 {
+			if ended := c.pause(ctx, pause*3/4+rand.N(pause/2)); ended != nil {
+				err = ended
+				break
+			}
+			pause *= 2
+		}
+		left := end - c.now()
+		if need <= 0 || again.Len() < need || left <= 0 {
+			break
+		}
+		m.hintMost(k, votes)
+		op.Only, op.Quorum, op.Thorough, op.Timeout = again, need, true, min(left, patience)
+		ended := c.rounds.Do(ctx, op)
+		open := op.Asked &^ answeredBy(op.Votes)
+		owing |= open
+		for i := range votes {
+			if op.Asked.Has(i) || op.Votes[i].Verdict == VerdictFailed {
+				votes[i] = op.Votes[i]
+				votes[i].RTT += op.Started - started
+			}
+		}
+		if ended == mux.ErrTimeout {
+			overdue(votes, open, lateError{op.Timeout})
+		} else if ended != nil {
+			err = ended
+			break
+		}
+		if keeps && saidYes(votes).Len() < quorum {
+			if holder = m.holderNamed(ctx, k.token, quorum); holder.votes >= quorum {
+				break
+			}
+		}
+	}
+	copy(op.Votes, votes)
+	op.Started, op.Asked, op.Timeout = started, asked, timeout
+	return owing, holder, err
+}
+
+// hintMost encodes the acquire of a numbered kind again, so that those that are asked again give the number that the
+// others have given.
+func (m *Mutex) hintMost(k *call, votes []mux.Vote) {
+	if m.numbers == nil {
+		return
+	}
+	most := k.fence
+	for i := range votes {
+		if v := &votes[i]; v.Verdict == VerdictYes {
+			most = max(most, uint64(v.Int))
+		}
+	}
+	if most > k.fence {
+		k.hint(&m.spec, most)
+	}
+}
+
+// holderNamed returns whom most masters name as the holder of the lock, or of the slot that the token names.
+func (m *Mutex) holderNamed(ctx context.Context, token []byte, quorum int) holderSummary {
+	c := m.client
+	ctx, cancel := context.WithTimeout(ctx, c.shortTimeout(m.timeout, minShortTimeout))
+	defer cancel()
+	if m.slotted != nil {
+		return c.inTheWay(ctx, 1, string(m.slotted.AppendKey(nil, token)))
+	}
+	return c.inTheWay(ctx, quorum, m.names()...)
+}
+
+// overdue makes failed votes of those that have not come.
+func overdue(votes []mux.Vote, of mux.Set, err error) {
+	for i := range votes {
+		if v := &votes[i]; of.Has(i) && v.Verdict == VerdictPending {
+			v.Verdict, v.Err = VerdictFailed, err
+		}
+	}
+}
+
+// pause waits for d. The error is the context's, or that of a mux that is closed.
+func (c *core) pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.closed:
+		return mux.ErrClosed
+	case <-timer.C:
+		return nil
+	}
+}
