@@ -39,10 +39,11 @@ local now = t[1] * 1000 + math.floor(t[2] / 1000)
 	// PEXPIRE will not do: it counts from the beginning of the script. If the master hung before the script read
 	// the clock, the key would be gone before the last reader expires. A score can be written as 2e+12, which
 	// PEXPIREAT does not take, so the score is formatted.
-	keepReaders = `local key, last = KEYS[1], redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2]
+	keepReaders = `local key, last = KEYS[1], ` + lastScore + `
 if last then
   ` + expireAtLast + `end
 `
+	lastScore = `redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2]`
 	// expireAtLast is the Lua that has a key expire at the time in the score last.
 	expireAtLast = `redis.call('PEXPIREAT', key, string.format('%.0f', math.floor(last)))
 `
@@ -72,9 +73,9 @@ if late then
 `
 	// foreignReaders is the Lua that begins what is done if the set KEYS[1] is another library's: the score of its last
 	// member has no fraction. Symfony's Lock keeps such sets, and its writer is a member, too. Where the last is ours, that
-	// writer is not there, as our readers keep it out.
-	foreignReaders = `local top = redis.pcall('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
-if top[2] and tonumber(top[2]) >= now and not (tonumber(top[2]) % 1 > 0) then
+	// writer is not there, as our readers keep it out. top becomes the score of the last member; nil without one.
+	foreignReaders = `local top = tonumber(redis.pcall('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2])
+if top and top >= now and not (top % 1 > 0) then
 `
 	// findReader is the Lua that finds the reader that is to be extended.
 	findReader = `local there = redis.call('ZSCORE', KEYS[1], ARGV[1])
@@ -139,14 +140,11 @@ end
 end
 local got = redis.pcall('ZADD', KEYS[1], ` + expiryScore + `, ARGV[1])
 ` + refuse(refused, "ZADD") + `local n = redis.call('ZCARD', KEYS[1])
-if n == 1 then
-  redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', now + ARGV[2]))
-else
-  if n % 8 == 0 then
-    redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. now)
-  end
-` + keepReaders + `end
-`
+if n % 8 == 0 then
+  redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. now)
+end
+local key, last = KEYS[1], n > 1 and ` + lastScore + ` or now + ARGV[2]
+` + expireAtLast
 }
 
 var (
