@@ -86,19 +86,24 @@ func TestAnUnlockKnowsOfALossThatIsNotJudgedYet(t *testing.T) {
 	}
 }
 
+// mayBeLost has one of three masters have lost a lock, and another be silent: what that has decides.
+func mayBeLost(r *fakeRounds, lost bool) func() {
+	return func() {
+		r.set(freeze, 2)
+		r.set(flush, 1)
+		if lost {
+			r.set(flush, 2)
+		}
+	}
+}
+
 // While an extension waits for the master that says whether the lock was lost, so does an Unlock.
 func TestAnUnlockSaysWhatAnExtensionWillFind(t *testing.T) {
 	for name, extend := range extensionsOf {
 		for _, lost := range []bool{true, false} {
 			t.Run(name, func(t *testing.T) {
 				simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-					m, over := underExtension(t, c, r, extend, func() {
-						r.set(freeze, 2)
-						r.set(flush, 1)
-						if lost {
-							r.set(flush, 2)
-						}
-					})
+					m, over := underExtension(t, c, r, extend, mayBeLost(r, lost))
 					defer over()
 					defer r.set(thaw, 2)
 					m.leave(t.Context())
@@ -132,13 +137,7 @@ func TestAReleaseSaysWhatAnExtensionWillFind(t *testing.T) {
 		})
 		simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
 			told = make(chan error, 1)
-			m, over := underExtension(t, c, r, extensionsOf["Extend"], func() {
-				r.set(freeze, 2)
-				r.set(flush, 1)
-				if lost {
-					r.set(flush, 2)
-				}
-			})
+			m, over := underExtension(t, c, r, extensionsOf["Extend"], mayBeLost(r, lost))
 			defer over()
 			defer r.set(thaw, 2)
 			require.NoError(t, m.Release())

@@ -306,11 +306,18 @@ func replaced(t *testing.T, old, new string) func(conf, users string) (string, s
 	}
 }
 
-// age has the masters be known for days, as those are that a guard is not for: their witnesses are set back.
-func (d *deployment) age(t *testing.T) {
+// client returns a client of the user that the page names, until the test ends.
+func (d *deployment) client(t *testing.T) *redlock.Client {
 	client, err := redlock.Open(t.Context(), redlock.Config{Masters: d.addrs, Username: "locker", Password: redlock.NewSecret(password(t, "locker")),
 		DialTimeout: deadline, RoundTimeout: deadline})
 	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	return client
+}
+
+// age has the masters be known for days, as those are that a guard is not for: their witnesses are set back.
+func (d *deployment) age(t *testing.T) {
+	client := d.client(t)
 	defer client.Close()
 	m := client.NewMutex("lock:age", time.Second)
 	require.NoError(t, m.Lock(t.Context()))
@@ -384,10 +391,7 @@ func TestTheDoctorSeesWhatIsMissing(t *testing.T) {
 func TestWhoMayNotAskForPersistenceTakesLocks(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, nil)
-	client, err := redlock.Open(t.Context(), redlock.Config{Masters: d.addrs, Username: "locker", Password: redlock.NewSecret(password(t, "locker")),
-		DialTimeout: deadline, RoundTimeout: deadline})
-	require.NoError(t, err)
-	defer client.Close()
+	client := d.client(t)
 	m := client.NewMutex("lock:a", time.Minute)
 	require.NoError(t, m.TryLock(t.Context()))
 	require.NoError(t, m.Unlock(t.Context()))
@@ -397,13 +401,7 @@ func TestWhoMayNotAskForPersistenceTakesLocks(t *testing.T) {
 func TestTheUserMayTakeEveryKindOfLock(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, nil)
-	open := func() *redlock.Client {
-		client, err := redlock.Open(t.Context(), redlock.Config{Masters: d.addrs, Username: "locker", Password: redlock.NewSecret(password(t, "locker")),
-			DialTimeout: deadline, RoundTimeout: deadline})
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, client.Close()) })
-		return client
-	}
+	open := func() *redlock.Client { return d.client(t) }
 	holder, waiters := open(), []*redlock.Client{open(), open()} // who wait in the queue
 	for name, opts := range map[string][]redlock.Option{
 		"plain":   nil,
@@ -450,13 +448,7 @@ func TestTheUserMayTakeEveryKindOfLock(t *testing.T) {
 func TestARestartedMasterForgetsNoLock(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, nil)
-	open := func() *redlock.Client {
-		client, err := redlock.Open(t.Context(), redlock.Config{Masters: d.addrs, Username: "locker", Password: redlock.NewSecret(password(t, "locker")),
-			DialTimeout: deadline, RoundTimeout: deadline})
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, client.Close()) })
-		return client
-	}
+	open := func() *redlock.Client { return d.client(t) }
 	holder := open()
 	kinds := map[string][]redlock.Option{
 		"plain":   nil,
