@@ -315,14 +315,15 @@ func TestASplitThatDoesNotEndIsGivenUp(t *testing.T) {
 				at(r, 2, "r", time.Hour)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				var ended error
+				ends := make(chan error, 1)
 				go func() {
 					time.Sleep(10500 * time.Microsecond) // in a pause
-					ended = end(c, cancel)
+					ends <- end(c, cancel)
 				}()
 				began := r.now()
 				err := c.NewMutex("k", ttl).TryLock(ctx)
 				took := r.now() - began
+				ended := <-ends
 				if ended == nil {
 					require.Greater(t, took, 15*time.Millisecond)
 					require.Less(t, took, 50*time.Millisecond)

@@ -86,7 +86,6 @@ type change struct {
 const (
 	notifyAfter = 100 * time.Millisecond // for how long a lock is held before the masters are asked to notify
 	notifyGrid  = 10 * time.Millisecond  // so that questions share a burst
-	notifyPause = 50 * time.Millisecond
 
 	// After the first notification the others are waited for, unless no quorum may be left. If some masters have
 	// lost the key because all are losing it, a renewal in between would set it again on those.

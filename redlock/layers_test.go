@@ -30,7 +30,7 @@ var layers = []string{
 	"hold", "hold_release", "hold_relay", "hold_extension", "hold_keepalive", "hold_subscription", "hold_renewer", "hold_backing", "hold_recheck",
 	"wait_subscription", "wait_contention", "wait_look", "wait_global_queue_script", "wait_global_queue",
 	"wait_local_queue", "watch_subscription",
-	"option", "config", "client", "replace", "mutex", "holders", "acquire_split", "acquire", "unlock", "locks_pattern", "locks_script", "locks", "revoke", "wait", "lock", "do", "lead",
+	"option", "config", "client", "replace", "mutex", "holders", "acquire_split", "acquire", "unlock", "locks_pattern", "locks_script", "locks_bounds", "locks", "revoke", "wait", "lock", "do", "lead",
 	"watch", "doc",
 }
 
@@ -120,21 +120,33 @@ var testedElsewhere = map[string]string{
 	"ask_call":     "kind_*_test.go compare what each call sends",
 	"ask_spec":     "option_test.go has what goes together, and kind_*_test.go what comes of it",
 	"locks_script": "locks_test.go lists with it",
+	"locks_bounds": "locks_liar_test.go has masters whose lists have no end, are slow, or say what no other says",
 	"meet":         "flight/ask_test.go has masters met when a lock was lost, also while the client closes",
 	"doc":          "rules_test.go has its rules, and acl_test.go, limits_test.go and readme_test.go what else it promises",
 
-	"internal/kind/revoke": "revoke_test.go and revoke_masters_test.go revoke locks of each kind",
-	"internal/processes":   "redlocktest starts and ends its servers with it, and its tests look at that",
-	"internal/skew":        "a variable that tests set",
-	"internal/story/judge": "story_test.go makes what it judges, and tells of it",
-	"internal/story/text":  "the golden files of story_test.go are its text",
+	"internal/kind/revoke":        "revoke_test.go and revoke_masters_test.go revoke locks of each kind",
+	"internal/processes":          "redlocktest starts and ends its servers with it, and its tests look at that",
+	"internal/skew":               "a variable that tests set",
+	"internal/story/judge":        "story_test.go makes what it judges, and tells of it",
+	"internal/story/evidence":     "rules_test.go has worlds in which a finding must come, and such in which it must not",
+	"internal/story/rule_away":    "rules_test.go has worlds in which a finding must come, and such in which it must not",
+	"internal/story/rule_both":    "rules_test.go has worlds in which a finding must come, and such in which it must not",
+	"internal/story/rule_clocks":  "rules_test.go has worlds in which a finding must come, and such in which it must not",
+	"internal/story/rule_gap":     "rules_test.go has worlds in which a finding must come, and such in which it must not",
+	"internal/story/rule_late":    "rules_test.go has worlds in which a finding must come, and such in which it must not",
+	"internal/story/rule_lists":   "rules_test.go has worlds in which a finding must come, and such in which it must not",
+	"internal/story/rule_loss":    "rules_test.go has worlds in which a finding must come, and such in which it must not",
+	"internal/story/rule_refusal": "rules_test.go has worlds in which a finding must come, and such in which it must not",
+	"internal/story/rule_wait":    "rules_test.go has worlds in which a finding must come, and such in which it must not",
+	"internal/story/words":        "rules_test.go has worlds in which a finding must come, and such in which it must not",
+	"internal/story/text":         "the golden files of story_test.go are its text",
 }
 
 // acrossFiles are the test files that have no source file's name, as what they hold is kept by many
 // together. Their first comments say what that is.
 var acrossFiles = []string{
 	"acl", "alloc", "bench", "cluster", "cluster_keys", "coming_from", "cost", "failover", "harmed", "layers", "leak", "limits", "minhold", "model",
-	"panic", "quirks", "readme", "rules", "scale", "scenarios", "secret", "simulation", "wallclock", "zero",
+	"panic", "quirks", "readme", "rules", "scale", "scenarios", "secret", "simulation", "wallclock", "zero", "internal/story/rules",
 }
 
 // What tests a file is found by its name: wait_look.go has wait_look_test.go, and maybe

@@ -153,28 +153,6 @@ func (c *Client) Locks(ctx context.Context, pattern string) iter.Seq2[LockInfo, 
 	}
 }
 
-// A lister is one loop over Locks.
-//
-// A key is on several masters, and each scan finds it. The lister yields it the first time, and remembers a hash of it.
-// (It could instead leave a key to the first master that has it, and remember nothing. But a renewal sets a key again
-// where it was lost, behind the scan of the first master: then nobody would list it, though it is held all the time.)
-type lister struct {
-	client  *Client
-	pattern pattern // with Config.Prefix
-	asked   string  // the pattern without it
-	literal bool    // the pattern stands for one key
-	call    *call
-	up      mux.Set // the masters that have answered so far
-	votes   []Vote
-	looks   []look
-	whose   int           // the master whose page is being listed; -1 if it is nobody's
-	charged time.Duration // until when the time of this list was counted
-	slots   int           // of permits that were asked for
-	seed    maphash.Seed
-	seen    map[uint64]struct{} // the rows that were yielded
-	ended   error               // the error of a context or a client that has ended
-}
-
 // A lockName is what a row is about: a key, or its permits.
 type lockName struct {
 	key     string

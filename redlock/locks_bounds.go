@@ -3,6 +3,7 @@ package redlock
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"time"
 
@@ -33,6 +34,28 @@ type look struct {
 	late   time.Duration // how much later than a majority it has answered
 	alone  int           // bytes: see maxAlone
 	capped bool          // not all that it says is listed
+}
+
+// A lister is one loop over Locks.
+//
+// A key is on several masters, and each scan finds it. The lister yields it the first time, and remembers a hash of it.
+// (It could instead leave a key to the first master that has it, and remember nothing. But a renewal sets a key again
+// where it was lost, behind the scan of the first master: then nobody would list it, though it is held all the time.)
+type lister struct {
+	client  *Client
+	pattern pattern // with Config.Prefix
+	asked   string  // the pattern without it
+	literal bool    // the pattern stands for one key
+	call    *call
+	up      mux.Set // the masters that have answered so far
+	votes   []Vote
+	looks   []look
+	whose   int           // the master whose page is being listed; -1 if it is nobody's
+	charged time.Duration // until when the time of this list was counted
+	slots   int           // of permits that were asked for
+	seed    maphash.Seed
+	seen    map[uint64]struct{} // the rows that were yielded
+	ended   error               // the error of a context or a client that has ended
 }
 
 // next returns the master whose page is to be looked at: of those that are not done the one that took least. It is -1

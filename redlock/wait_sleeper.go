@@ -100,6 +100,9 @@ type restraint struct {
 	acted time.Duration // when the latest notice was acted on, or will be
 }
 
+// notifyPause is the least pause between two things that are done because of notices.
+const notifyPause = 50 * time.Millisecond
+
 const (
 	maxVainNotices = 8               // after so many, notices are acted on with a pause
 	noticePauseMax = 8 * notifyPause // the longest; longer ago is another row

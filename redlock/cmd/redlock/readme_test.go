@@ -106,7 +106,10 @@ func TestReadmeCommandsExist(t *testing.T) {
 		"go mod init try && go get " + module + "/redlock":                                   true,
 		"go run .":      true,
 		"git log -2 -p": true,
-		"git push --atomic origin main $(git tag --points-at v0.1.0)": true,
+		"git push --atomic origin main $(git tag --points-at v0.1.0)":                        true,
+		"ssh-keygen -Y sign -f ~/.ssh/id_ed25519 -n redburst dist/SHA256SUMS":                true,
+		"ssh-keygen -Y verify -f signers -I NAME -n redburst -s SHA256SUMS.sig < SHA256SUMS": true,
+		"sha256sum --check --ignore-missing --strict SHA256SUMS":                             true,
 	}
 	type kind struct {
 		pattern string
