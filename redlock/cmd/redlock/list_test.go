@@ -250,7 +250,7 @@ func TestLockThatIsOnlyLeftThere(t *testing.T) {
 	require.Zero(t, exit, "it is held for all others")
 	requireReadable(t, stdout)
 	text := strings.Join(strings.Fields(stdout), " ") // how it is wrapped depends on the time of day
-	require.Regexp(t, `^lock:stats is left until [-0-9 ]*\d\d:\d\d by reports@web-3, on \d of 3 masters, and nobody runs it `, text)
+	require.Regexp(t, `^lock:stats is left until [-0-9 ]*\d\d:\d\d UTC by reports@web-3, on \d of 3 masters, and nobody runs it `, text)
 	_, stdout, _ = do(t, env, "status", "--json", "lock:stats")
 	require.Contains(t, stdout, `"lingers": true`)
 	require.Contains(t, stdout, `"owner": "reports@web-3"`)
