@@ -30,11 +30,14 @@ type look struct {
 	cursor string
 	done   bool
 	pages  int
-	spent  time.Duration // what its pages took
+	spent  time.Duration // what its pages took, but for the time that is late
 	late   time.Duration // how much later than a majority it has answered
 	alone  int           // bytes: see maxAlone
 	capped bool          // not all that it says is listed
 }
+
+// took is how long the master has kept the list.
+func (k *look) took() time.Duration { return k.spent + k.late }
 
 // A lister is one loop over Locks.
 //
@@ -63,7 +66,7 @@ type lister struct {
 func (l *lister) next() int {
 	next := -1
 	for i := range l.looks {
-		if l.up.Has(i) && !l.looks[i].done && (next < 0 || l.looks[i].spent < l.looks[next].spent) {
+		if l.up.Has(i) && !l.looks[i].done && (next < 0 || l.looks[i].took() < l.looks[next].took()) {
 			next = i
 		}
 	}
@@ -104,7 +107,7 @@ func (l *lister) charge(answered mux.Set) {
 	}
 	limit := l.patience(quorum)
 	for i := range l.looks {
-		if look := &l.looks[i]; l.up.Has(i) && (look.spent+look.late > limit || look.pages > maxPages) {
+		if look := &l.looks[i]; l.up.Has(i) && (look.took() > limit || look.pages > maxPages) {
 			l.leave(i, errLongList)
 		}
 	}
@@ -112,17 +115,17 @@ func (l *lister) charge(answered mux.Set) {
 
 // patience is how long a master may take: some time longer than a majority, and twice as long.
 func (l *lister) patience(quorum int) time.Duration {
-	var spent []time.Duration
+	var took []time.Duration
 	for i := range l.looks {
 		if l.up.Has(i) {
-			spent = append(spent, l.looks[i].spent)
+			took = append(took, l.looks[i].took())
 		}
 	}
-	if len(spent) < quorum {
+	if len(took) < quorum {
 		return maxLook
 	}
-	slices.Sort(spent)
-	return min(maxLook, 3*l.client.cfg.questionTimeout()+2*spent[quorum-1])
+	slices.Sort(took)
+	return min(maxLook, 3*l.client.cfg.questionTimeout()+2*took[quorum-1])
 }
 
 // leave has the list go on without a master.

@@ -106,7 +106,7 @@ func namesPage(next string, n int, name func() string) string {
 func freshName() string { return fmt.Sprintf("lock:%020d", rand.Uint64()) }
 
 // besideALiar opens a client of two honest masters and one that lies, and takes n locks on the honest ones.
-func besideALiar(t *testing.T, liar listLiar, n int) (c *redlock.Client, address string) {
+func besideALiar(t *testing.T, liar listLiar, n int, timeout time.Duration) (c *redlock.Client, address string) {
 	t.Helper()
 	masters := redlocktest.Start(t, 2)
 	address = liar.listen(t)
@@ -115,7 +115,7 @@ func besideALiar(t *testing.T, liar listLiar, n int) (c *redlock.Client, address
 		take(t, honest, fmt.Sprint("lock:", i))
 	}
 	settled(t, honest)
-	c, err := redlock.Open(t.Context(), redlock.Config{Masters: append(masters.Addrs(), address), RoundTimeout: 250 * time.Millisecond})
+	c, err := redlock.Open(t.Context(), redlock.Config{Masters: append(masters.Addrs(), address), RoundTimeout: timeout})
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
 	up := func() bool {
@@ -149,7 +149,7 @@ func TestAListEndsWhateverOneMasterSays(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, address := besideALiar(t, liar, many)
+			c, address := besideALiar(t, liar, many, 250*time.Millisecond)
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			begun, held, alone := time.Now(), map[string]bool{}, 0
@@ -178,6 +178,22 @@ func TestAListEndsWhateverOneMasterSays(t *testing.T) {
 	}
 }
 
+// The only master is the majority, and so is never late.
+func TestTheOnlyMasterIsNotLateInAList(t *testing.T) {
+	t.Parallel()
+	const pages, timeout = 10, 500 * time.Millisecond
+	far := listLiar{pause: 100 * time.Millisecond, row: func(string) string { return tokenRow(aToken("me")) }}
+	far.page = func(cursor string) string {
+		at, _ := strconv.Atoi(cursor)
+		return namesPage(fmt.Sprint((at+1)%pages), 1, func() string { return fmt.Sprint("lock:", at) })
+	}
+	c := openConfig(t, redlock.Config{Masters: []string{far.listen(t)}, RoundTimeout: timeout})
+	reaches(t, c, 0, "up")
+	begun := time.Now()
+	require.Len(t, listed(t, c, "lock:*"), pages)
+	require.Greater(t, time.Since(begun), 3*timeout, "what another could be late")
+}
+
 // What one master alone says of locks that are held is bounded, too, and changes nothing of what a majority says.
 func TestOneMasterDoesNotDecorateLocks(t *testing.T) {
 	t.Parallel()
@@ -187,7 +203,7 @@ func TestOneMasterDoesNotDecorateLocks(t *testing.T) {
 	for i := range readers {
 		readers[i] = fmt.Sprint(i%50, "-", token) // each twice
 	}
-	c, _ := besideALiar(t, listLiar{page: lastPage, row: func(string) string { return readersRow(readers...) }}, many)
+	c, _ := besideALiar(t, listLiar{page: lastPage, row: func(string) string { return readersRow(readers...) }}, many, busy)
 	held, words := 0, 0
 	var last error
 	for l, err := range c.Locks(t.Context(), "lock:*") {
@@ -211,7 +227,7 @@ func TestOneMasterDoesNotDecorateLocks(t *testing.T) {
 	require.ErrorIs(t, last, redlock.ErrIncomplete)
 
 	row := func(key string) string { return readersRow(aToken(key+strings.Repeat("w", 100)), aToken(freshName())) }
-	c, _ = besideALiar(t, listLiar{page: lastPage, row: row}, 1)
+	c, _ = besideALiar(t, listLiar{page: lastPage, row: row}, 1, busy)
 	words = 0
 	for range 2 { // each list has its own bound
 		for l, err := range c.Locks(t.Context(), "lock:*") {
