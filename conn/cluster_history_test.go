@@ -190,6 +190,7 @@ func TestWhatIsSaidOfASlotHasBeenSoSinceItWasAsked(t *testing.T) {
 		until(t, func() bool {
 			mu.Lock()
 			defer mu.Unlock()
+			require.Empty(t, wrong)
 			return last.Endpoint == h.at[i] && last.Epoch == fmt.Sprint(1000+i)
 		})
 	}
