@@ -63,6 +63,7 @@ func inForeignArenas(t *testing.T, test func(a *foreignArena)) {
 			}
 			m := a.c.NewMutex("innocent", time.Minute)
 			require.NoError(t, m.TryLock(t.Context()))
+			Confirmed(t, m) // or two do not make a quorum
 			held, stop := m.KeepAlive(t.Context())
 			defer stop()
 			if a.innocent = held; c.silent {

@@ -712,6 +712,9 @@ func TestPermitsAreKeptAlive(t *testing.T) {
 	for i := range 3 { // or a late SET comes after the flush
 		require.Eventually(t, func() bool { return permitKeys(t, masters, i, "k", k) == k-1 }, hanging, 5*time.Millisecond)
 	}
+	for _, m := range others {
+		Confirmed(t, m)
+	}
 	masters.Flush(0)
 	require.NoError(t, others[0].Extend(t.Context()))
 	require.Eventually(t, func() bool { return permitKeys(t, masters, 0, "k", k) == 1 }, hanging, 5*time.Millisecond)

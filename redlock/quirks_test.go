@@ -65,7 +65,7 @@ func TestLockNeedsNoOptionalCommand(t *testing.T) {
 			}
 			require.NoError(t, m.Lock(t.Context()))
 			require.Eventually(t, on(m.Token()), time.Minute, 5*time.Millisecond)
-			require.NoError(t, m.Extend(t.Context()))
+			redlock.Confirmed(t, m)
 			masters.Flush(1)
 			require.NoError(t, m.Extend(t.Context()))
 			require.Eventually(t, on(m.Token()), time.Minute, 5*time.Millisecond)

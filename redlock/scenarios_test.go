@@ -426,6 +426,7 @@ func extendRaises(s leadership) {
 func extendSetsWhereFree(s leadership) {
 	m := s.taken(long)
 	s.holds(m, s.n)
+	redlock.Confirmed(s, m)
 	anothers := s.another(0)
 	other := s.n - 1
 	s.masters.Flush(other)
