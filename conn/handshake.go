@@ -500,6 +500,18 @@ func (s *Server) fromInfo(text []byte) {
 	}
 }
 
+// Heed takes what the server says of itself later on the same connection, to INFO replication or to CLUSTER INFO: its role and
+// its replication ids, or its config epoch.
+func (s *Server) Heed(info []byte) {
+	if bytes.HasPrefix(info, []byte("cluster_")) {
+		s.Epoch = epochIn(info)
+		return
+	}
+	var now Server
+	now.fromInfo(info)
+	s.Role, s.ReplID, s.ReplID2 = now.Role, now.ReplID, now.ReplID2
+}
+
 // epochIn returns the config epoch of a node from its answer to CLUSTER INFO; empty if there is none. It is 0 if a proxy
 // stands in front of the nodes.
 func epochIn(text []byte) string {

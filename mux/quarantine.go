@@ -16,7 +16,7 @@ type Keeper interface {
 	// one. If the master was replaced ([Mux.Replace]), before has nothing but the address of the old one as its
 	// Endpoint. The Role of before is "replica" if the master has said in between that it is one.
 	Connected(master int, before, now conn.Server, at time.Duration)
-	// Answered tells of the last reply to what a Standing had it asked, which borrows the connection's buffer. If the
+	// Answered tells of each reply to what a Standing had it asked, which borrows the connection's buffer. If the
 	// connection has ended before, the next that it hears of the master is Connected.
 	Answered(master int, reply resp.Value, at time.Duration)
 	// News reports whether a Standing may have changed since the last call, also by a push ([Config.OnPush]).
@@ -34,7 +34,7 @@ type Standing struct {
 	// Withheld has no yes of the master count until the Standing is another one: not that of an operation that is
 	// under way either. It counts then, or fails.
 	Withheld bool
-	// Ask is to be sent to the master on this connection. It draws so many Replies, of which the last is told.
+	// Ask is to be sent to the master on this connection. It draws so many Replies.
 	Ask     []byte
 	Replies int
 	// Missing, if not empty, is added to the Missing of the master's [conn.Server].
@@ -101,6 +101,16 @@ func (s *slot) quarantine(st Standing) {
 	}
 }
 
+// doubts reports whether a yes of a master to an operation does not count, and why. The master may have come into quarantine while
+// the operation was under way.
+func (s *slot) doubts(op *Op, i int, now time.Duration) (bool, error) {
+	if s.suspects(op, i) {
+		return true, ErrSuspect
+	}
+	err := s.unbelieved(now)
+	return err != nil, err
+}
+
 // unbelieved is why a yes of a master does not count now; nil if it does.
 func (s *slot) unbelieved(now time.Duration) error {
 	if now < s.quarantinedUntil {
@@ -117,13 +127,15 @@ func (m *Mux) askStanding(i int, st Standing, now time.Duration) {
 	}}, now)
 }
 
-// ask sends a master a command that is nobody's vote. It is sent in quarantine, too.
+// ask sends a master a command that is nobody's vote, of which each reply is told. It is sent in quarantine, too.
 func (m *Mux) ask(i int, op *Op, now time.Duration) {
 	op.Verdict = func(resp.Value) Verdict { return VerdictNo }
 	f := m.takeFlight(op, now)
-	f.refs++
 	m.write(i, op.Command)
-	m.slots[i].owed.push(owed{f: f, sent: now, left: f.replies, voted: true})
+	for range f.replies {
+		f.refs++
+		m.slots[i].owed.push(owed{f: f, sent: now, left: 1, voted: true})
+	}
 	m.wakeDriver(clock.After(now, m.cfg.StallTime))
 }
 

@@ -243,3 +243,45 @@ func TestAYesThatIsWithheld(t *testing.T) {
 		}
 	}
 }
+
+// A master comes into quarantine while it has a question: its yes may be to one who asked before it has forgotten, or after.
+func TestAYesThatComesInQuarantineDoesNotCount(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		before mux.Standing
+		won    bool
+	}{
+		"it has a vote":          {mux.Standing{}, false},
+		"its yes is withheld":    {mux.Standing{Withheld: true}, false},
+		"its quarantine is over": {mux.Standing{Withheld: true}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked, answer := make(chan struct{}), make(chan struct{})
+			f := newFake(t, "a", func() script {
+				return func([]string) (string, bool) {
+					close(asked)
+					<-answer
+					return "+OK\r\n", true
+				}
+			})
+			k := keeps(func(int, conn.Server, conn.Server) (time.Duration, string) { return 0, "" })
+			m := open(t, mux.Config{Masters: []string{f.addr()}, Keeper: k})
+			waitUp(t, m, 1)
+			k.stand(m, 0, c.before)
+			op, done := acquire("k", "t"), make(chan error, 1)
+			go func() { done <- m.Do(t.Context(), op) }()
+			<-asked
+			k.stand(m, 0, mux.Standing{Until: clock.Forever, Why: "it has forgotten"})
+			if c.won {
+				k.stand(m, 0, mux.Standing{})
+			}
+			close(answer)
+			<-done
+			require.Equal(t, c.won, op.Won())
+			if !c.won {
+				var why *mux.QuarantineError
+				require.ErrorAs(t, op.Votes[0].Err, &why)
+			}
+		})
+	}
+}

@@ -55,11 +55,11 @@ func (m *Mux) match(i int, l *link) {
 		case m.reply(i, v, beyond, now):
 			s.pulse.lived(now - s.idleSince())
 			s.lastReply, s.suspected = now, 0
+			if s.demoted != nil { // before what it says of itself is heeded
+				m.dropDemoted(i)
+			}
 			if m.answered {
 				m.judge(now)
-			}
-			if s.demoted != nil {
-				m.dropDemoted(i)
 			}
 		default:
 			m.drop(i, m.masterError(i, ErrUnexpected))
@@ -199,9 +199,12 @@ func outcome(verdict Verdict, err error, v resp.Value) (Verdict, error) {
 func (m *Mux) vote(op *Op, i int, verdict Verdict, err error, v resp.Value, rtt, now time.Duration) {
 	s := &m.slots[i]
 	counts := verdict == VerdictYes || verdict == VerdictFailed && v.Kind() == resp.Integer // a fence that is not believed
-	doubtful := counts && s.suspects(op, i)
-	if doubtful {
-		verdict, err = VerdictFailed, ErrSuspect
+	doubtful := false
+	if counts {
+		var cause error
+		if doubtful, cause = s.doubts(op, i, now); doubtful {
+			verdict, err = VerdictFailed, cause
+		}
 	}
 	if verdict != VerdictYes || !m.withhold(op, i) {
 		m.cast(op, i, verdict, err)

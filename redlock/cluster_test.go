@@ -366,6 +366,8 @@ func TestASlotThatWasAwayForAMoment(t *testing.T) {
 			_, err := clusters.Do(0, node, "CLUSTER", "FAILOVER", "TAKEOVER")
 			require.NoError(t, err)
 		}
+		n := b.NewMutex("k", 20*time.Second) // it asks before anybody has looked again
+		require.Error(t, n.TryLock(t.Context()))
 		select {
 		case <-held.Done():
 		case <-time.After(10 * time.Second): // a renewal would be too late

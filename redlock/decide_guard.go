@@ -84,7 +84,8 @@ const (
 type place struct {
 	// On its connection.
 	up       bool
-	server   conn.Server // what it has said
+	met      time.Duration // when it was made
+	server   conn.Server   // what it has said
 	reading  reading
 	text     string // the witness; empty if there is none
 	w        witness
@@ -97,10 +98,15 @@ type place struct {
 	wrote    string        // what is being written
 	refused  time.Duration // when it was last refused though it may be read; 0 if it was not
 	ask      []byte        // to be sent
-	replies  int
-	missing  string // to be shown
-	distrust bool   // we know that it may have forgotten locks, and the witness may not
-	afresh   bool   // all were flushed: what others have left there meanwhile does not count
+	asked    []inquiry     // ... or sent, and not answered
+	unnamed  bool          // it is to say who it is: it has lost all that it had, or the witness names it otherwise
+	heard    string        // the witness that named it otherwise when it has said so last
+	told     bool          // the witness has changed, or all was lost, since it was read
+	swept    bool          // all was lost since it was read
+	failed   time.Duration // when it answered with an error first; 0 if it did not
+	missing  string        // to be shown
+	distrust bool          // we know that it may have forgotten locks, and the witness may not
+	afresh   bool          // all were flushed: what others have left there meanwhile does not count
 
 	// Beyond it.
 	from    time.Duration // it may have forgotten what was before; forgotNothing if it has forgotten nothing
@@ -153,7 +159,7 @@ func (g *guard) Connected(i int, before, now conn.Server, at time.Duration) {
 	g.at, g.news = at, true
 	lost := forgot(before, now)
 	was := *p
-	*p = place{up: true, server: now}
+	*p = place{up: true, server: now, met: at}
 	if now.Group != "" || before.Endpoint == "" || before.Endpoint == now.Endpoint { // it is no other's place
 		p.member, p.had, p.number, p.birth = was.member, was.had, was.number, was.birth
 	}
@@ -165,21 +171,29 @@ func (g *guard) Connected(i int, before, now conn.Server, at time.Duration) {
 		}
 		p.from = p.own
 	case lost != "":
-		p.known, p.own, p.from, p.why, p.lost = at, at, at, lost, lost
-		p.had = "" // what has become of the witness is no flush
+		p.lose(lost, at)
 		p.distrust = !differ(before.RunID, now.RunID)
 	default:
-		p.known, p.own, p.from, p.why, p.lost, p.flushed = was.known, was.own, was.from, was.why, was.lost, was.flushed
+		p.known, p.own, p.from, p.why, p.lost, p.flushed, p.refused = was.known, was.own, was.from, was.why, was.lost, was.flushed, was.refused
 	}
 	switch {
 	case now.Witnessed && (now.RunID == "" || now.Cluster && now.Epoch == ""): // it would name nobody
 		p.reading = witnessRefused
 	case now.Witnessed && !now.WitnessChanged:
 		g.read(p, now.Witness, false)
+	case now.Witnessed:
+		p.told, p.unnamed = true, true
 	case !now.Witnessed:
 		p.reading = witnessRefused
 	}
+	p.refused = 0
 	g.step()
+}
+
+// lose notes that a master may have forgotten locks, as we have seen ourselves.
+func (p *place) lose(why string, at time.Duration) {
+	p.known, p.own, p.from, p.why, p.lost = at, at, at, why, why
+	p.had = "" // what has become of the witness is no flush
 }
 
 // disconnected notes that a connection has ended.
@@ -188,7 +202,8 @@ func (g *guard) disconnected(i int) {
 	g.step()
 }
 
-// push heeds a push: the witness may have changed, or have been lost with all that the master had.
+// push heeds a push: the witness may have changed, or all that the master had was lost. So it is by a FLUSHALL, and by a
+// master that was a replica for a moment, and has got what another had.
 func (g *guard) push(i int, keys resp.Value, at time.Duration) {
 	p := &g.places[i]
 	ours := keys.IsNull()
@@ -199,20 +214,22 @@ func (g *guard) push(i int, keys resp.Value, at time.Duration) {
 		}
 		ours = string(key.Bytes()) == g.key
 	}
+	if !p.up {
+		return
+	}
+	g.at, g.news = at, true
+	p.told, p.unnamed, p.swept = true, p.unnamed || keys.IsNull(), p.swept || keys.IsNull()
 	switch {
-	case p.up && p.reading == witnessRead:
-		p.reading, g.at, g.news = witnessUnread, at, true
-		g.step()
-	case p.up && p.reading == witnessRefused && keys.IsNull() && p.member: // it was not refused before
-		g.at, g.news = at, true
+	case p.reading == witnessRead:
+		p.reading = witnessUnread
+	case p.reading == witnessRefused && keys.IsNull() && p.member: // it was not refused before
 		g.wasFlushed(p)
 		p.reading = witnessUnread
-		g.step()
-	case p.up && p.reading == witnessAsked && p.wrote != "" && keys.IsNull() && (g.inUse || p.member): // what is being written may find nothing there once more
-		g.at = at
+	case p.reading == witnessAsked && p.wrote != "" && keys.IsNull(): // what is being written may find nothing there once more
 		p.distrust = true
 		g.wasFlushed(p)
 	}
+	g.step()
 }
 
 // Answered is [mux.Keeper]'s.
@@ -222,32 +239,79 @@ func (g *guard) Answered(i int, v resp.Value, at time.Duration) {
 
 func (g *guard) answered(i int, text string, failed bool, at time.Duration) {
 	p := &g.places[i]
+	q := p.asked[0]
+	if p.asked = p.asked[1:]; q == asksNothing {
+		return
+	}
 	g.at, g.news = at, true
+	if q == asksWitness {
+		g.toldWitness(p, text, failed)
+	} else {
+		p.toldWho(text, failed, at)
+	}
+	g.step()
+}
+
+// toldWho takes what a server says of itself now.
+func (p *place) toldWho(text string, failed bool, at time.Duration) {
+	now := p.server
+	now.Heed([]byte(text))
+	why := forgot(p.server, now)
+	switch {
+	case failed:
+		why = "it has lost its keys, and does not say whether it was a replica (INFO, CLUSTER INFO)"
+	case now.Role != "master":
+		why = "it is a replica"
+	}
+	if p.server = now; why != "" {
+		p.lose(why, at)
+		p.distrust = true
+	}
+}
+
+// toldWitness takes the answer to the question for the witness.
+func (g *guard) toldWitness(p *place, text string, failed bool) {
 	wrote := p.wrote
 	p.wrote = ""
 	switch {
+	case failed && p.failed == 0: // it may pass
+		p.reading, p.failed = witnessUnread, g.at
+		g.lookAgain()
 	case failed:
+		if p.told && (p.member || g.inUse) { // nobody knows what has become of it
+			g.wasFlushed(p)
+		}
 		p.reading, p.missing = witnessRefused, g.refusal(text)
 	case wrote != "" && text == p.text: // nobody was faster, and yet it does not stand there
 		if p.refused == 0 {
 			p.missing = g.refusal("it may be read, and not written")
 		}
-		p.reading, p.refused = witnessRead, at
+		p.reading, p.refused = witnessRead, g.at
 		g.lookAgain()
 	default:
-		p.refused = 0
+		p.refused, p.failed = 0, 0
 		g.read(p, text, wrote != "" && text == wrote)
 	}
-	g.step()
 }
 
 // read takes what a witness says; ours says that we have written it.
 func (g *guard) read(p *place, text string, ours bool) {
-	p.reading, p.text = witnessRead, text
+	if text == "" && p.refused == 0 { // it may have had one since it was last read
+		p.known = g.at
+	}
+	p.reading, p.text, p.told = witnessRead, text, false
 	p.w, p.ok = parseWitness(text)
-	if p.had != "" && p.had == p.server.RunID && !ours && !(p.ok && p.w.birth == p.birth) {
+	if p.ok && p.w.run == p.server.RunID && !p.w.names(p.server) && text != p.heard { // another may know better: two would write in turn for ever
+		p.unnamed, p.heard = true, text
+	}
+	switch {
+	case p.had == "" || p.had != p.server.RunID || ours || p.ok && p.w.birth == p.birth:
+	case p.ok && !p.w.first && !p.swept: // that is no flush, which may be one of all
+		p.lose("another client has found that it may have forgotten locks", g.at)
+	default:
 		g.wasFlushed(p)
 	}
+	p.swept = false
 	c := g.clocks(p)
 	p.since, p.born = g.at-c.age(p.w.since), g.at-c.age(p.w.born)
 	if ours && !p.w.first {
@@ -287,12 +351,24 @@ func (g *guard) News() bool {
 		if over {
 			g.again = 0
 		}
-		g.heeded, g.news, g.at = longest, true, clock.Now()
-		g.step()
+		g.heed(longest, clock.Now())
 	}
 	news := g.news
 	g.news = false
 	return news
+}
+
+// heed notes a longer TTL. Who takes the first lock reads again what was not there when it was connected, if that was a
+// while ago: a client that is idle is told of nothing. It is not read again at once, so that of new masters the slowest
+// is still the first there, too.
+func (g *guard) heed(longest, at time.Duration) {
+	for i := range g.places {
+		if p := &g.places[i]; !g.active() && p.reading == witnessRead && p.text == "" && at-p.met > flushedWithin {
+			p.reading = witnessUnread
+		}
+	}
+	g.heeded, g.news, g.at = longest, true, at
+	g.step()
 }
 
 // active reports whether this client takes locks. One that does not writes nothing.
@@ -303,11 +379,11 @@ func (g *guard) step() {
 	g.noteFlush()
 	for i := range g.places {
 		p := &g.places[i]
-		if p.refused != 0 && p.decided { // what was decided is not to be seen there
+		if p.refused != 0 && p.decided && !p.told { // what was decided is not to be seen there
 			continue
 		}
 		p.decided, p.settled = false, false
-		if p.up && p.reading == witnessRead {
+		if p.up && p.reading == witnessRead && !p.unnamed {
 			g.decide(p)
 			p.settled = p.decided && p.ok && p.w == p.wanted
 		}
@@ -322,15 +398,20 @@ func (g *guard) step() {
 			p.wanted.used, p.settled = true, false
 		}
 		switch {
-		case !p.up || !g.active():
-		case p.reading == witnessUnread:
-			p.ask, p.replies = appendRead(nil, g.key, p.server.Tracking)
-			p.reading = witnessAsked
+		case !p.up || !g.active() || len(p.asked) > 0:
+		case p.unnamed || p.reading == witnessUnread && (p.failed == 0 || g.at-p.failed > flushedWithin):
+			if p.ask = nil; p.unnamed {
+				p.ask, p.asked = appendWho(nil, nil, &p.server)
+			}
+			if p.unnamed = false; p.reading != witnessRefused {
+				p.ask, p.asked = appendRead(p.ask, p.asked, g.key, p.server.Tracking)
+				p.reading = witnessAsked
+			}
 		case p.settled:
 			p.member, p.had, p.number, p.birth, p.afresh = true, p.server.RunID, p.w.number, p.w.birth, false
 		case p.decided && (p.refused == 0 || g.at-p.refused > flushedWithin):
 			p.wrote = p.wanted.String()
-			p.ask, p.replies = appendWrite(nil, g.key, p.text, p.wrote, p.server.Tracking)
+			p.ask, p.asked = appendWrite(nil, g.key, p.text, p.wrote, p.server.Tracking)
 			p.reading = witnessAsked
 		}
 	}
@@ -438,9 +519,9 @@ func (g *guard) decide(p *place) {
 	case reached > len(g.places)-g.quorum():
 		w = witness{first: true}
 		bear()
-		since, _ = g.byUptime(p.server, p.known)
+		since, _ = g.byUptime(p.server, p.met)
 		if born = since; p.server.Cluster { // whose copies lack nothing, if it is to count
-			born = p.known - max(0, p.server.Uptime-uptimeError)
+			born = p.met - max(0, p.server.Uptime-uptimeError)
 		}
 	default:
 		return
@@ -479,7 +560,7 @@ func (g *guard) decide(p *place) {
 // Standing is [mux.Keeper]'s.
 func (g *guard) Standing(i int) (st mux.Standing) {
 	p := &g.places[i]
-	st.Ask, st.Replies, st.Missing = p.ask, p.replies, p.missing
+	st.Ask, st.Replies, st.Missing = p.ask, len(p.asked), p.missing
 	p.ask, p.missing = nil, ""
 	if !p.up {
 		return st
@@ -487,6 +568,7 @@ func (g *guard) Standing(i int) (st mux.Standing) {
 	from, why := p.from, p.why
 	if p.reading == witnessRefused {
 		from = p.own
+		st.Withheld = g.active() && (p.unnamed || len(p.asked) > 0) // it is to say who it is
 	} else {
 		st.Withheld = g.active() && !((p.settled || p.decided && p.refused != 0) && g.inUse)
 	}

@@ -3,6 +3,7 @@ package redlock
 import (
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,7 +34,6 @@ type contactProcess struct {
 	yes     [3]bool // it has said yes, which may be withheld
 	counts  [3]bool
 	holds   bool
-	tries   bool
 }
 
 type contactLink struct {
@@ -49,7 +49,8 @@ type contact struct {
 	masters [4]contactMaster
 	procs   [2]contactProcess
 	runs    int
-	faults  int // that may still happen
+	faults  int  // that may still happen
+	prompt  bool // what befalls the first process happens first, too
 }
 
 const contactTTL = time.Hour
@@ -60,23 +61,22 @@ func (p *contactProcess) init() {
 	g.places = make([]place, 3)
 	g.wall = func() time.Duration { return time.Hour * 24 * 365 * 56 }
 	g.refusal = func(said string) string { return said }
-	g.longest.Store(int64(contactTTL))
-	g.heeded = contactTTL
 	g.at = 1000 * time.Hour
 }
 
 // clone copies a state. The births' names go on from where they were.
 func (m *contact) clone() *contact {
-	c := &contact{masters: m.masters, runs: m.runs, faults: m.faults}
+	c := &contact{masters: m.masters, runs: m.runs, faults: m.faults, prompt: m.prompt}
 	for i := range m.procs {
 		p, q := &m.procs[i], &c.procs[i]
-		q.started, q.list, q.links, q.asked, q.yes, q.counts, q.holds, q.tries = p.started, p.list, p.links, p.asked, p.yes, p.counts, p.holds, p.tries
+		q.started, q.list, q.links, q.asked, q.yes, q.counts, q.holds = p.started, p.list, p.links, p.asked, p.yes, p.counts, p.holds
 		for j := range q.links {
 			q.links[j].queue = append([]string(nil), p.links[j].queue...)
 		}
 		q.init()
 		q.guard.places = append([]place(nil), p.guard.places...)
-		q.guard.inUse, q.guard.news, q.guard.at = p.guard.inUse, p.guard.news, p.guard.at
+		q.guard.inUse, q.guard.news, q.guard.at, q.guard.heeded = p.guard.inUse, p.guard.news, p.guard.at, p.guard.heeded
+		q.guard.longest.Store(p.guard.longest.Load())
 		q.guard.name = func() string { return string(rune('P' + i)) }
 	}
 	return c
@@ -108,13 +108,13 @@ func (m *contact) key() []byte {
 	b = append(b, byte(m.faults))
 	for i := range m.procs {
 		p := &m.procs[i]
-		flag(p.started, p.holds, p.tries, p.guard.inUse)
+		flag(p.started, p.holds, p.guard.active(), p.guard.inUse)
 		flag(p.asked[:]...)
 		flag(p.yes[:]...)
 		flag(p.counts[:]...)
 		for j := range p.links {
 			l, g := &p.links[j], &p.guard.places[j]
-			flag(l.up, l.tracks, l.sent != nil, g.up, g.from == forgotNothing, g.lost != "", g.distrust, g.afresh, g.member, g.flushed != 0, g.settled, g.decided)
+			flag(l.up, l.tracks, l.sent != nil, g.up, g.from == forgotNothing, g.lost != "", g.distrust, g.afresh, g.member, g.flushed != 0, g.settled, g.decided, g.told, g.unnamed, g.heard == "")
 			b = append(b, byte(l.run), byte(g.reading), byte(g.number), byte(p.list[j]))
 			text(l.queue...)
 			text(g.text, g.wrote, g.had, g.birth)
@@ -130,7 +130,7 @@ func (p *contactProcess) settle() {
 		st := p.guard.Standing(j)
 		l := &p.links[j]
 		if !l.up {
-			p.yes[j], p.counts[j] = false, false
+			p.yes[j] = false
 			continue
 		}
 		if st.Ask != nil {
@@ -150,6 +150,30 @@ func (p *contactProcess) settle() {
 	p.holds = p.holds || n >= 2
 }
 
+// begin has a process take its first lock.
+func (m *contact) begin(i int) {
+	g := &m.procs[i].guard
+	g.longest.Store(int64(contactTTL))
+	g.at += 2 * flushedWithin
+	g.heed(contactTTL, g.at)
+	m.procs[i].settle()
+}
+
+// disconnect ends the connections to a master.
+func (m *contact) disconnect(master int) {
+	for i := range m.procs {
+		p := &m.procs[i]
+		for j := range p.links {
+			if p.started && p.list[j] == master && p.links[j].up {
+				p.links[j] = contactLink{}
+				p.yes[j] = false // a vote that was not counted fails; one that was stays
+				p.guard.disconnected(j)
+				p.settle()
+			}
+		}
+	}
+}
+
 // change has a master's witness be another, and tells those that track it, but for the one who does it.
 func (m *contact) change(master int, text, push string) {
 	m.masters[master].witness = text
@@ -164,78 +188,108 @@ func (m *contact) change(master int, text, push string) {
 	}
 }
 
-// next returns all states that follow, with what has happened.
+// next returns all states that follow, with what has happened. What can happen at the master that is prompt happens first, in
+// one order.
 func (m *contact) next(fault func(m *contact, add func(string, *contact))) map[string]*contact {
 	all := map[string]*contact{}
 	add := func(what string, c *contact) { all[what] = c }
+	for i := range m.procs {
+		for j := range m.procs[i].links {
+			if j != contactPrompt && (i != 0 || !m.prompt) {
+				continue
+			}
+			if m.at(i, j, add); len(all) > 0 {
+				return all
+			}
+		}
+	}
 	for i := range m.procs {
 		p := &m.procs[i]
 		name := string(rune('P' + i))
 		if !p.started {
 			continue
 		}
+		if !p.guard.active() {
+			c := m.clone()
+			c.begin(i)
+			add(fmt.Sprint(name, " begins"), c)
+		}
 		for j := range p.links {
-			l, at := &p.links[j], p.list[j]
-			master := &m.masters[at]
-			switch {
-			case !l.up && master.up && len(l.queue) == 0:
-				c := m.clone()
-				q := &c.procs[i]
-				before := l.server
-				now := conn.Server{Endpoint: fmt.Sprint("m", at), RunID: fmt.Sprint(master.run), Role: "master", Within: 1,
-					Witness: master.witness, Witnessed: true, Tracking: true}
-				if p.guard.places[j].known != 0 {
-					before = p.guard.places[j].server
-				}
-				q.links[j] = contactLink{up: true, run: master.run, server: now, tracks: true}
-				q.guard.Connected(j, before, now, q.guard.at)
-				q.settle()
-				add(fmt.Sprint(name, " connects ", at), c)
-			case !l.up:
-			default:
-				if l.sent != nil { // the master carries it out; what it has told before is read first, and then the answer
-					c := m.clone()
-					q := &c.procs[i]
-					args := contactArgs(l.sent)
-					q.links[j].sent = nil
-					if args[0] == "EVAL" && master.witness == args[4] {
-						c.change(at, args[5], "key")
-					}
-					for _, what := range append(q.links[j].queue, "="+c.masters[at].witness) {
-						q.read(j, what)
-					}
-					q.links[j].queue, q.links[j].tracks = nil, true
-					q.settle()
-					add(fmt.Sprint(at, " answers ", name), c)
-				} else if len(l.queue) > 0 {
-					c := m.clone()
-					q := &c.procs[i]
-					q.read(j, l.queue[0])
-					q.links[j].queue = q.links[j].queue[1:]
-					q.settle()
-					add(fmt.Sprint(name, " reads ", l.queue[0], " of ", at), c)
-				}
-				if p.tries && !p.asked[j] && l.sent == nil {
-					c := m.clone()
-					q := &c.procs[i]
-					q.asked[j] = true
-					answer := "no"
-					if h := c.masters[at].holder; h == 0 || h == byte('P'+i) {
-						c.masters[at].holder = byte('P' + i)
-						answer = "yes"
-					}
-					// In quarantine it is asked nothing.
-					if st := q.guard.Standing(j); st.Until > q.guard.at {
-						continue
-					}
-					q.links[j].queue = append(q.links[j].queue, answer)
-					add(fmt.Sprint(name, " asks ", at, " for the lock"), c)
-				}
+			if j != contactPrompt {
+				m.at(i, j, add)
 			}
 		}
 	}
 	fault(m, add)
 	return all
+}
+
+// contactPrompt is the master whose part is not looked at in each order.
+const contactPrompt = 1
+
+// at adds what a process and a master may do next.
+func (m *contact) at(i, j int, add func(string, *contact)) {
+	p, name := &m.procs[i], string(rune('P'+i))
+	if !p.started {
+		return
+	}
+	l, at := &p.links[j], p.list[j]
+	master := &m.masters[at]
+	switch {
+	case !l.up && master.up && len(l.queue) == 0:
+		c := m.clone()
+		q := &c.procs[i]
+		before := l.server
+		now := conn.Server{Endpoint: fmt.Sprint("m", at), RunID: fmt.Sprint(master.run), Role: "master", Within: 1,
+			Witness: master.witness, Witnessed: true, Tracking: true}
+		if p.guard.places[j].known != 0 {
+			before = p.guard.places[j].server
+		}
+		q.links[j] = contactLink{up: true, run: master.run, server: now, tracks: true}
+		q.guard.Connected(j, before, now, q.guard.at)
+		q.settle()
+		add(fmt.Sprint(name, " connects ", at), c)
+	case !l.up:
+	default:
+		if l.sent != nil { // the master carries it out; what it has told before is read first, and then the answer
+			c := m.clone()
+			q := &c.procs[i]
+			args := contactArgs(l.sent)
+			q.links[j].sent = nil
+			if args[0] == "EVAL" && master.witness == args[4] {
+				c.change(at, args[5], "key")
+			}
+			for _, what := range append(q.links[j].queue, "="+c.masters[at].witness) {
+				q.read(j, what)
+			}
+			q.links[j].queue, q.links[j].tracks = nil, true
+			q.settle()
+			add(fmt.Sprint(at, " answers ", name), c)
+		} else if len(l.queue) > 0 {
+			c := m.clone()
+			q := &c.procs[i]
+			q.read(j, l.queue[0])
+			q.links[j].queue = q.links[j].queue[1:]
+			q.settle()
+			add(fmt.Sprint(name, " reads ", l.queue[0], " of ", at), c)
+		}
+		if p.guard.active() && !p.asked[j] && l.sent == nil {
+			c := m.clone()
+			q := &c.procs[i]
+			q.asked[j] = true
+			answer := "no"
+			if h := c.masters[at].holder; h == 0 || h == byte('P'+i) {
+				c.masters[at].holder = byte('P' + i)
+				answer = "yes"
+			}
+			// In quarantine it is asked nothing.
+			if st := q.guard.Standing(j); st.Until > q.guard.at {
+				return
+			}
+			q.links[j].queue = append(q.links[j].queue, answer)
+			add(fmt.Sprint(name, " asks ", at, " for the lock"), c)
+		}
+	}
 }
 
 // read has a process read what a master has told it.
@@ -249,7 +303,9 @@ func (p *contactProcess) read(j int, what string) {
 		p.yes[j] = true
 	case "no":
 	default:
-		p.guard.answered(j, what[1:], false, p.guard.at)
+		s := p.links[j].server
+		s.Witness = what[1:]
+		p.guard.answer(j, s, p.guard.at)
 	}
 }
 
@@ -311,10 +367,11 @@ func newContact(down int, started ...int) *contact {
 		m.procs[i].init()
 		m.procs[i].list = []int{0, 1, 2}
 	}
+	m = m.clone()
 	for _, i := range started {
 		m.procs[i].started = true
 	}
-	return m.clone()
+	return m
 }
 
 // Nobody who starts masters and tries the library waits, also with one of them down, and if two processes begin at once.
@@ -324,6 +381,9 @@ func TestModelNobodyWaitsForNewMasters(t *testing.T) {
 		"one is down": newContact(2, 0, 1),
 		"all are up":  newContact(-1, 0),
 	} {
+		for i := range m.procs {
+			m.begin(i)
+		}
 		n, wrong, path := exploreContacts(m, func(*contact, func(string, *contact)) {}, func(m *contact, last bool) string {
 			for i := range m.procs {
 				votes := 0
@@ -341,5 +401,75 @@ func TestModelNobodyWaitsForNewMasters(t *testing.T) {
 		})
 		t.Log(name, n, "states")
 		require.Empty(t, wrong, strings.Join(path, "\n"))
+	}
+}
+
+// goes has a state go on, by what happens whose name begins so, until none of it is left.
+func (m *contact) goes(t *testing.T, what ...string) *contact {
+	t.Helper()
+	for again := true; again; {
+		again = false
+		for name, next := range m.next(func(*contact, func(string, *contact)) {}) {
+			if slices.ContainsFunc(what, func(w string) bool { return strings.Contains(name, w) }) {
+				m, again = next, true
+				break
+			}
+		}
+	}
+	return m
+}
+
+// forgets has a master be flushed, or be another process that has nothing.
+func forgets(restarts bool, masters ...int) func(m *contact, add func(string, *contact)) {
+	return func(m *contact, add func(string, *contact)) {
+		for _, i := range masters {
+			if m.faults == 0 {
+				return
+			}
+			c := m.clone()
+			c.faults--
+			c.masters[i].holder = 0
+			if restarts {
+				c.runs++
+				c.masters[i].run, c.masters[i].witness = c.runs, ""
+				c.disconnect(i)
+			} else {
+				c.change(i, "", "flush")
+			}
+			add(fmt.Sprint(i, " forgets"), c)
+		}
+	}
+}
+
+// A master forgets all that it has, in its process or by a restart, at any moment: nobody has the lock beside another. One
+// of the processes may have been connected before anybody used the masters, and be idle since.
+func TestModelWhoHasForgottenGivesNoSecondLock(t *testing.T) {
+	t.Parallel()
+	for _, restarts := range []bool{false, true} {
+		for name, first := range map[string]func() *contact{
+			"one is idle": func() *contact {
+				m := newContact(-1, 0, 1).goes(t, "connects")
+				m.begin(0)
+				return m.goes(t, " answers P", "P reads")
+			},
+			"one comes": func() *contact {
+				m := newContact(-1, 0)
+				m.begin(0)
+				m = m.goes(t, "connects", "answers").goes(t, "reads")
+				m.procs[1].started = true
+				return m
+			},
+		} {
+			m := first()
+			m.faults, m.prompt = 1, true
+			n, wrong, path := exploreContacts(m, forgets(restarts, 2), func(m *contact, _ bool) string {
+				if m.procs[0].holds && m.procs[1].holds {
+					return "two hold it"
+				}
+				return ""
+			})
+			t.Log(name, restarts, n, "states")
+			require.Empty(t, wrong, name+strings.Join(path, "\n"))
+		}
 	}
 }

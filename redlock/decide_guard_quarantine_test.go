@@ -132,6 +132,10 @@ func TestMasterThatWasAReplicaForAMomentDoesNotVote(t *testing.T) {
 			_, err := masters.Do(0, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 			require.NoError(t, err)
 		},
+		"it tells that it has lost its keys, on its connection": func(t *testing.T, masters *redlocktest.Masters, c *redlock.Client) {
+			promote(t, masters, 0)
+			require.Error(t, c.NewMutex("k", ttl).TryLock(t.Context()), "it is asked for something, and had not been")
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			masters := redlocktest.Start(t, 3)

@@ -48,8 +48,7 @@ func (f *fleet) starts(restart time.Duration, durable bool, ttl time.Duration, t
 func (f *fleet) uses(process int, ttl time.Duration) {
 	g := f.guards[process]
 	g.use(ttl)
-	g.heeded, g.at, g.news = time.Duration(g.longest.Load()), f.now, true
-	g.step()
+	g.heed(time.Duration(g.longest.Load()), f.now)
 	f.settle()
 }
 
@@ -57,17 +56,31 @@ func (f *fleet) connect(process int, to ...int) {
 	for _, i := range to {
 		before := f.linked[process][i]
 		f.linked[process][i] = f.servers[i]
-		f.tracks[process][i] = true
+		f.tracks[process][i] = f.servers[i].Tracking
 		f.guards[process].Connected(i, before, f.servers[i], f.now)
 	}
 	f.settle()
+}
+
+// answer has a server answer all that it was asked.
+func (g *guard) answer(i int, s conn.Server, at time.Duration) {
+	for range g.places[i].asked {
+		switch g.places[i].asked[0] {
+		case asksReplication:
+			g.answered(i, fmt.Sprintf("# Replication\r\nrole:%s\r\nmaster_replid:%s\r\nmaster_replid2:%s\r\n", s.Role, s.ReplID, s.ReplID2), false, at)
+		case asksEpoch:
+			g.answered(i, "cluster_state:ok\r\ncluster_my_epoch:"+s.Epoch+"\r\n", false, at)
+		default:
+			g.answered(i, s.Witness, false, at)
+		}
+	}
 }
 
 // write has a witness be another, and tells who has read it.
 func (f *fleet) write(i int, text string, push string) {
 	f.servers[i].Witness = text
 	for p, tracks := range f.tracks {
-		if tracks[i] || push == "_\r\n" && f.guards[p].places[i].up {
+		if tracks[i] || push == pushAll && f.servers[i].Tracking && f.guards[p].places[i].up {
 			tracks[i] = false
 			f.guards[p].push(i, parse([]byte(push)), f.now)
 		}
@@ -75,8 +88,11 @@ func (f *fleet) write(i int, text string, push string) {
 }
 
 func (f *fleet) settle() {
-	for again := true; again; {
-		again = false
+	rounds := 0
+	for again := true; again; rounds++ {
+		if again = false; rounds > 100 {
+			panic("they ask and write in turn for ever")
+		}
 		for p, g := range f.guards {
 			g.news = false
 			for i := range f.servers {
@@ -86,10 +102,10 @@ func (f *fleet) settle() {
 				}
 				again = true
 				if args := contactArgs(st.Ask); args[0] == "EVAL" && args[4] == f.servers[i].Witness && !f.refuse {
-					f.write(i, args[5], "*1\r\n$8\r\n{}:since\r\n")
+					f.write(i, args[5], pushWitness)
 				}
-				f.tracks[p][i] = true
-				g.answered(i, f.servers[i].Witness, false, f.now)
+				f.tracks[p][i] = f.servers[i].Tracking
+				g.answer(i, f.servers[i], f.now)
 			}
 		}
 	}
@@ -97,7 +113,7 @@ func (f *fleet) settle() {
 
 func (f *fleet) flush(all ...int) {
 	for _, i := range all {
-		f.write(i, "", "_\r\n")
+		f.write(i, "", pushAll)
 	}
 	f.settle()
 }
@@ -205,7 +221,7 @@ func TestWhatMayHaveForgottenWaits(t *testing.T) {
 			"restarted with its disk":    func(f *fleet, p int) { f.restart(2, true, p) },
 			"restarted, nobody is there": func(f *fleet, p int) { f.restart(2, false) },
 			"flushed":                    func(f *fleet, p int) { f.flush(2) },
-			"its witness was deleted":    func(f *fleet, p int) { f.write(2, "", "*1\r\n$8\r\n{}:since\r\n"); f.settle() },
+			"its witness was deleted":    func(f *fleet, p int) { f.write(2, "", pushWitness); f.settle() },
 			"a spare, long up": func(f *fleet, p int) {
 				f.guards[p].disconnected(2)
 				f.servers[2] = newFleet(4).servers[2]
@@ -213,7 +229,7 @@ func TestWhatMayHaveForgottenWaits(t *testing.T) {
 				f.linked[p][2] = conn.Server{Endpoint: "m2"} // as mux.Replace says
 				f.connect(p, 2)
 			},
-			"a stranger's text": func(f *fleet, p int) { f.write(2, "x", "*1\r\n$8\r\n{}:since\r\n"); f.settle() },
+			"a stranger's text": func(f *fleet, p int) { f.write(2, "x", pushWitness); f.settle() },
 		} {
 			f := newFleet(3)
 			p := f.starts(guarded, false, fleetTTL, 0, 1, 2)
@@ -456,7 +472,7 @@ func TestWithoutTheRightUptimeCounts(t *testing.T) {
 			var st mux.Standing
 			for i := 1; i >= 0; i-- {
 				for st = g.Standing(i); st.Ask != nil; st = g.Standing(i) {
-					g.answered(i, "", false, f.now)
+					g.answer(i, f.servers[i], f.now)
 				}
 			}
 			require.True(t, strings.Contains(st.Missing, "~{}:since"), st.Missing)
@@ -471,13 +487,13 @@ func TestAYesIsWithheldUntilTheWitnessWasReadAgain(t *testing.T) {
 	f := newFleet(3)
 	p := f.starts(0, false, fleetTTL, 0, 1, 2)
 	g := f.guards[p]
-	for _, push := range []string{"_\r\n", "*1\r\n$8\r\n{}:since\r\n"} {
+	for _, push := range []string{pushAll, pushWitness} {
 		g.push(1, parse([]byte(push)), f.now)
 		st := g.Standing(1)
 		require.True(t, st.Withheld)
 		require.NotEmpty(t, st.Ask)
 		require.False(t, g.Standing(0).Withheld)
-		g.answered(1, f.servers[1].Witness, false, f.now)
+		g.answer(1, f.servers[1], f.now)
 		require.False(t, g.Standing(1).Withheld)
 	}
 	g.push(1, parse([]byte("*1\r\n$1\r\nk\r\n")), f.now)
@@ -574,5 +590,204 @@ func TestWhoMayHaveForgottenByItsOwnWord(t *testing.T) {
 	} {
 		from, _ := (&guard{}).byUptime(c.now, fleetGuard)
 		require.Equal(t, fleetGuard-c.age, from, name)
+	}
+}
+
+const (
+	pushAll     = "_\r\n"
+	pushWitness = "*1\r\n$8\r\n{}:since\r\n"
+)
+
+// A client that was connected before anybody had used the masters, and takes its first lock now, has not been told of what
+// there was meanwhile, and is gone.
+func TestWhoIsIdleReadsAgain(t *testing.T) {
+	t.Parallel()
+	for _, told := range []bool{true, false} { // whether the server tells of changes
+		for _, again := range []bool{true, false} { // whether it is connected again
+			for _, push := range []string{pushAll, pushWitness} { // a flush, or somebody distrusts it
+				f := newFleet(3)
+				for i := range f.servers {
+					f.servers[i].Tracking = told
+				}
+				idle := f.starts(0, false, 0, 0, 1, 2)
+				p := f.starts(0, false, fleetTTL, 0, 1, 2)
+				f.now += time.Hour
+				f.write(2, "", push)
+				f.guards[p].disconnected(2)
+				if again {
+					f.guards[idle].disconnected(2)
+					f.connect(idle, 2)
+				}
+				f.uses(idle, fleetTTL)
+				require.Equal(t, []time.Duration{0, 0, fleetTTL}, f.waits(idle))
+			}
+		}
+	}
+}
+
+// A flush while a witness is being written, which then finds nothing there once more.
+func TestAFlushWhileTheWitnessIsWritten(t *testing.T) {
+	t.Parallel()
+	f := newFleet(3)
+	p := f.starts(0, false, 0, 0, 1, 2)
+	g := f.guards[p]
+	g.use(fleetTTL)
+	g.heed(fleetTTL, f.now)
+	for i := range f.servers {
+		require.NotEmpty(t, g.Standing(i).Ask)
+	}
+	g.push(2, parse([]byte(pushAll)), f.now)
+	for i := range f.servers {
+		f.servers[i].Witness = g.places[i].wrote
+		g.answer(i, f.servers[i], f.now)
+	}
+	f.settle()
+	f.pass(2 * flushedWithin)
+	require.Equal(t, []time.Duration{0, 0, fleetTTL - 2*flushedWithin}, f.waits(p))
+}
+
+// A master that has lost all keys is asked who it is, before a yes of it counts: it may have been a replica for a moment, or
+// its slot another's, and has the witness that it had. One that has only been flushed is what it was.
+func TestWhoHasLostAllKeysSaysWhoItIs(t *testing.T) {
+	t.Parallel()
+	slot := func(s *conn.Server) { s.Cluster, s.Group, s.Epoch, s.MasterFor = true, "cluster", "7", time.Hour }
+	for name, c := range map[string]struct {
+		is, becomes func(s *conn.Server)
+		denied      bool
+		forgot      bool
+	}{
+		"another database was flushed":        {becomes: func(*conn.Server) {}},
+		"it was copied":                       {becomes: func(s *conn.Server) { s.ReplID = "p" }},
+		"it was a replica":                    {becomes: func(s *conn.Server) { s.ReplID, s.ReplID2 = "p", "q" }, forgot: true},
+		"it is one":                           {becomes: func(s *conn.Server) { s.Role = "slave" }, forgot: true},
+		"of a cluster, nothing was":           {is: slot, becomes: func(*conn.Server) {}},
+		"of a cluster, another's meanwhile":   {is: slot, becomes: func(s *conn.Server) { s.Epoch = "8" }, forgot: true},
+		"of a cluster, which does not say":    {is: slot, becomes: func(s *conn.Server) { s.Epoch = "" }, forgot: true},
+		"it lets us not ask any more":         {becomes: func(*conn.Server) {}, denied: true, forgot: true},
+		"of a group, it is the master again":  {is: func(s *conn.Server) { s.Group = "g" }, becomes: func(s *conn.Server) { s.ReplID = "p" }, forgot: true},
+		"of a group, which has flushed it":    {is: func(s *conn.Server) { s.Group = "g" }, becomes: func(*conn.Server) {}},
+		"without the right to the witness":    {is: func(s *conn.Server) { s.Witnessed = false }, becomes: func(*conn.Server) {}},
+		"without it, and it was a replica":    {is: func(s *conn.Server) { s.Witnessed = false }, becomes: func(s *conn.Server) { s.ReplID, s.ReplID2 = "p", "q" }, forgot: true},
+		"without it, and another's meanwhile": {is: func(s *conn.Server) { slot(s); s.Witnessed = false }, becomes: func(s *conn.Server) { s.Epoch = "8" }, forgot: true},
+	} {
+		for round := range 2 { // on a master that has been asked before, too
+			f := newFleet(3)
+			if c.is != nil {
+				c.is(&f.servers[2])
+			}
+			p := f.starts(0, false, fleetTTL, 0, 1, 2)
+			g := f.guards[p]
+			f.now += time.Hour
+			for range round {
+				g.push(2, parse([]byte(pushAll)), f.now)
+				f.settle()
+				require.Equal(t, []time.Duration{0, 0, 0}, f.waits(p), name)
+			}
+			c.becomes(&f.servers[2])
+			g.push(2, parse([]byte(pushAll)), f.now)
+			st := g.Standing(2)
+			require.True(t, st.Withheld, name)
+			require.NotEmpty(t, st.Ask, name)
+			if c.denied {
+				g.answered(2, "NOPERM", true, f.now)
+			}
+			g.answer(2, f.servers[2], f.now)
+			f.settle()
+			want := []time.Duration{0, 0, 0}
+			if c.forgot {
+				want[2] = fleetTTL
+			}
+			require.Equal(t, want, f.waits(p), name)
+			f.guards[p].disconnected(2)
+			f.now += time.Second
+			if c.is == nil && f.servers[2].Role == "master" {
+				want[2] -= time.Second * time.Duration(min(1, want[2]))
+				require.Equal(t, want, f.waits(f.starts(0, false, fleetTTL, 0, 1, 2)), "%s: and so it is for who comes", name)
+			}
+		}
+	}
+}
+
+// A master that cannot be asked for its witness for a moment, as a script is running there, is asked again. If that is
+// refused as well, it is believed as far as we have seen ourselves.
+func TestAWitnessThatCannotBeReadForAMoment(t *testing.T) {
+	t.Parallel()
+	for _, push := range []string{pushAll, pushWitness} {
+		for _, passes := range []bool{true, false} {
+			f := newFleet(3)
+			p := f.starts(0, false, fleetTTL, 0, 1, 2)
+			g := f.guards[p]
+			f.now += time.Hour
+			busy := func() {
+				for range g.places[2].asked {
+					if g.places[2].asked[0] == asksWitness {
+						g.answered(2, "BUSY", true, f.now)
+					} else {
+						g.answered(2, fmt.Sprintf("role:master\r\nmaster_replid:%s\r\n", f.servers[2].ReplID), false, f.now)
+					}
+				}
+			}
+			g.push(2, parse([]byte(push)), f.now)
+			require.NotEmpty(t, g.Standing(2).Ask)
+			busy()
+			st := g.Standing(2)
+			require.True(t, st.Withheld)
+			require.Empty(t, st.Ask, "not at once")
+			f.now += 2 * flushedWithin
+			g.at = f.now
+			g.step()
+			st = g.Standing(2)
+			require.NotEmpty(t, st.Ask)
+			if passes {
+				g.answer(2, f.servers[2], f.now)
+				require.Equal(t, []time.Duration{0, 0, 0}, f.waits(p))
+				continue
+			}
+			busy()
+			f.pass(2 * flushedWithin)
+			require.Equal(t, []time.Duration{0, 0, fleetTTL - 2*flushedWithin}, f.waits(p), "it may have been flushed")
+		}
+	}
+}
+
+// A master whose disk is full, so that no witness can be written, and that is flushed then.
+func TestAFlushWhereNoWitnessCanBeWritten(t *testing.T) {
+	t.Parallel()
+	f := newFleet(3)
+	p := f.starts(0, false, fleetTTL, 0, 1, 2)
+	f.now += time.Hour
+	f.refuse = true
+	f.restart(2, true, p)
+	f.now += fleetTTL
+	require.Equal(t, []time.Duration{0, 0, 0}, f.waits(p))
+	f.servers[2].Witness = ""
+	f.guards[p].push(2, parse([]byte(pushAll)), f.now)
+	require.True(t, f.guards[p].Standing(2).Withheld)
+}
+
+// Two clients find that a slot was another's for a moment, and each leaves a witness of a new birth. The other's is no flush:
+// the only master would be one of a new list then, which has forgotten nothing.
+func TestANewBirthIsNoFlush(t *testing.T) {
+	t.Parallel()
+	f := newFleet(1)
+	f.servers[0].Cluster, f.servers[0].Group, f.servers[0].Epoch, f.servers[0].MasterFor = true, "cluster", "7", time.Hour
+	a, b := f.starts(0, false, fleetTTL, 0), f.starts(0, false, fleetTTL, 0)
+	for _, epoch := range []string{"8", "9"} {
+		f.now += time.Hour
+		f.servers[0].Epoch = epoch
+		for range 2 { // one after the other: each leaves its own
+			for _, p := range []int{a, b} {
+				f.guards[p].push(0, parse([]byte(pushAll)), f.now)
+				f.settle()
+				f.guards[p].disconnected(0)
+				f.connect(p, 0)
+			}
+		}
+		f.pass(2 * flushedWithin)
+		for _, p := range []int{a, b, f.starts(0, false, fleetTTL, 0)} {
+			require.Equal(t, []time.Duration{fleetTTL - 2*flushedWithin}, f.waits(p))
+		}
+		f.now += fleetTTL
+		require.Equal(t, []time.Duration{0}, f.waits(a))
 	}
 }

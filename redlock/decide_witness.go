@@ -133,19 +133,39 @@ var setWitness = script.NewRare(`
 	return 0
 `)
 
-// appendRead appends the question for the witness: its change is told then, if the server can. It draws so many replies,
-// the last of which is the witness.
-func appendRead(dst []byte, key string, tracked bool) (command []byte, replies int) {
+// An inquiry is what a master is asked, by what its answer tells.
+type inquiry uint8
+
+const (
+	asksNothing     inquiry = iota // what it answers does not matter
+	asksWitness                    // what stands there
+	asksReplication                // whether it was a replica
+	asksEpoch                      // whether the slot was another's
+)
+
+// appendRead appends the question for the witness: its change is told then, if the server can.
+func appendRead(dst []byte, asked []inquiry, key string, tracked bool) ([]byte, []inquiry) {
 	if tracked {
 		dst = resp.AppendCommand(dst, "CLIENT", "CACHING", "YES")
-		replies++
+		asked = append(asked, asksNothing)
 	}
-	return resp.AppendCommand(dst, "GET", key), replies + 1
+	return resp.AppendCommand(dst, "GET", key), append(asked, asksWitness)
 }
 
 // appendWrite appends what sets the witness if it is still the old one, and reads it back.
-func appendWrite(dst []byte, key, old, new string, tracked bool) (command []byte, replies int) {
+func appendWrite(dst []byte, key, old, new string, tracked bool) ([]byte, []inquiry) {
 	dst = resp.AppendBulkString(resp.AppendBulkString(setWitness.AppendText(dst, 2, key), old), new)
-	command, replies = appendRead(dst, key, tracked)
-	return command, replies + 1
+	return appendRead(dst, []inquiry{asksNothing}, key, tracked)
+}
+
+// appendWho appends the questions whether a server that has lost all that it had is still what it was. One that had not
+// said so before is not asked.
+func appendWho(dst []byte, asked []inquiry, s *conn.Server) ([]byte, []inquiry) {
+	if s.ReplID != "" {
+		dst, asked = resp.AppendCommand(dst, "INFO", "replication"), append(asked, asksReplication)
+	}
+	if s.Epoch != "" {
+		dst, asked = resp.AppendCommand(dst, "CLUSTER", "INFO"), append(asked, asksEpoch)
+	}
+	return dst, asked
 }
