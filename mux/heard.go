@@ -1,6 +1,7 @@
 package mux
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -82,10 +83,11 @@ func (p *span) meets(of Sent) bool {
 
 const leastSoon = 50 * time.Millisecond // a lone caller's stragglers are read within 25 ms
 
-// noteRoundTrip notes a round trip on the connection.
+// noteRoundTrip notes a round trip on the connection. The first may have met a hiccup: the handshake, which took one at the
+// least, bounds it.
 func (s *slot) noteRoundTrip(d time.Duration) {
 	if s.leastRTT == 0 {
-		s.leastRTT, s.leastFrom = d, clock.Now()
+		s.leastRTT, s.leastFrom = cmp.Or(s.state.Server.Within, d), clock.Now()
 	}
 	s.leastRTT = min(s.leastRTT, d)
 }

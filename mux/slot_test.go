@@ -64,3 +64,21 @@ func TestChangesWaitForAnOnStateThatHangs(t *testing.T) {
 	require.Equal(t, []Phase{Up, Stalled, Down}, told[:3])
 	require.Equal(t, Down, told[mostChanges])
 }
+
+// A hiccup in the first reply on a connection is no round trip: what takes four times as long is late.
+func TestTheHandshakeBoundsTheRoundTrip(t *testing.T) {
+	for _, c := range []struct{ handshake, first, least time.Duration }{
+		{3 * time.Millisecond, 700 * time.Millisecond, 3 * time.Millisecond},
+		{3 * time.Millisecond, time.Millisecond, time.Millisecond},
+		{0, 2 * time.Millisecond, 2 * time.Millisecond}, // INFO was denied
+	} {
+		s := &slot{}
+		s.state.Server.Within = c.handshake
+		s.noteRoundTrip(c.first)
+		require.Equal(t, c.least, s.leastRTT)
+		s.noteRoundTrip(time.Hour)
+		require.Equal(t, c.least, s.leastRTT)
+		s.noteRoundTrip(time.Microsecond)
+		require.Equal(t, time.Microsecond, s.leastRTT)
+	}
+}
