@@ -195,14 +195,22 @@ func (c *core) failure(op Op, key string, k *call, err, reason error) *RoundErro
 	return e
 }
 
-// noteRevoked notes that the lock is gone because it was revoked, if one of the masters has its tombstone.
+// noteRevoked notes that the lock is gone because it was revoked, if so many masters have its tombstone that nobody has a
+// quorum without them. If fewer have it, the others may have lost the lock, and another may have had it.
 func (e *RoundError) noteRevoked(votes []mux.Vote, token []byte) {
+	tombstones := 0
 	for i := range votes {
-		if v := &votes[i]; v.Verdict == VerdictNo {
-			if why, ok := kind.RevokedIn(v.Reply, token); ok {
-				e.under, e.WhyRevoked = ErrRevoked, why
-				return
-			}
+		v := &votes[i]
+		if v.Verdict != VerdictNo {
+			continue
+		}
+		why, ok := kind.RevokedIn(v.Reply, token)
+		if !ok {
+			continue
+		}
+		if tombstones++; tombstones > len(votes)-majority(len(votes)) {
+			e.under, e.WhyRevoked = ErrRevoked, why
+			return
 		}
 	}
 }

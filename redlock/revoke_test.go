@@ -250,6 +250,24 @@ func TestRevokeOfAMinority(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 		require.Zero(t, r.keys(), "not even the tombstones are left")
 
+		// Then the others lose the lock. Nobody has taken it away from its holder.
+		for _, ends := range []func(*Mutex) error{
+			func(m *Mutex) error { return m.Unlock(t.Context()) },
+			func(m *Mutex) error { return m.Extend(t.Context()) },
+		} {
+			m = taken(t, c)
+			require.ErrorIs(t, operator.Revoke(t.Context(), "k", why), ErrNoQuorum)
+			r.set(flush, 2, 3, 4)
+			next := taken(t, operator)
+			require.NoError(t, next.Unlock(t.Context()))
+			err = ends(m)
+			require.ErrorIs(t, err, ErrNotHeld)
+			require.NotErrorIs(t, err, ErrRevoked)
+			m.Unlock(t.Context())
+			time.Sleep(5 * time.Millisecond)
+			require.Zero(t, r.keys())
+		}
+
 		// A second try completes the first.
 		m = taken(t, c)
 		require.ErrorIs(t, operator.Revoke(t.Context(), "k", why), ErrNoQuorum)
