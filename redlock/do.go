@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -32,8 +33,10 @@ func FenceFrom(ctx context.Context) uint64 {
 //
 // Do returns the error of taking the lock, or that of fn. If the lock was lost while fn ran, the
 // error wraps ErrLost too, even if fn returned nil, and even if only the release has found the
-// loss. If the maximum lifetime has passed, the error wraps ErrMaxLifetime in the same way. A
-// release that is not confirmed is no error: the key ends with its TTL.
+// loss. If the maximum lifetime has passed, the error wraps ErrMaxLifetime in the same way. If the
+// release finds no quorum, and a master says that it has lost the key, the error wraps ErrNoQuorum:
+// another may have had the lock. A release that masters only fail to confirm is no error: the key
+// ends with its TTL.
 func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(ctx context.Context) error, opts ...Option) (err error) {
 	m, o := c.newMutex(key, ttl, opts)
 	m.refuseNil("Do", ctx, fn)
@@ -43,12 +46,16 @@ func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(
 	stay := false // the work is done, or must not be tried again
 	defer func() {
 		e := m.unlock(context.WithoutCancel(ctx), stay)
-		if e != nil && e.reason == ErrNotHeld && !errors.Is(err, ErrLost) {
+		switch {
+		case e == nil, errors.Is(err, ErrLost):
+		case e.reason == ErrNotHeld:
 			lost := *e
 			if lost.reason = ErrLost; !e.revoked() {
 				lost.under = ErrNotHeld
 			}
 			err = errors.Join(err, &lost)
+		case e.reason == ErrNoQuorum && slices.ContainsFunc(e.Votes, func(v Vote) bool { return v.Verdict == VerdictNo }):
+			err = errors.Join(err, e)
 		}
 	}()
 	held := c.renewer.add(ctx, &m.hold)

@@ -83,6 +83,27 @@ func TestDoTellsOfALoss(t *testing.T) {
 				require.ErrorIs(t, err, ErrNotHeld)
 			}
 		}
+		// It may be lost, and the masters that are left cannot say that it is not.
+		for _, own := range []error{nil, errCause} {
+			err := c.Do(t.Context(), "k", ttl, func(held context.Context) error {
+				time.Sleep(10 * time.Millisecond)
+				r.set(flush, 0, 1)
+				r.set(fail, 1)
+				return own
+			})
+			require.ErrorIs(t, err, ErrNoQuorum)
+			if own != nil {
+				require.ErrorIs(t, err, own)
+			}
+			r.set(restart, 0, 1, 2)
+		}
+		// Nobody says no.
+		require.NoError(t, c.Do(t.Context(), "k", ttl, func(held context.Context) error {
+			time.Sleep(10 * time.Millisecond)
+			r.set(fail, 0, 1)
+			return nil
+		}))
+		r.set(restart, 0, 1, 2)
 		// It is lost also if nobody has looked.
 		err := c.Do(t.Context(), "k", ttl, func(held context.Context) error {
 			r.mu.Lock()

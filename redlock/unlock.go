@@ -38,8 +38,9 @@ import (
 //
 // After ErrNotHeld, another may have held the lock before Unlock was called, and exclusion may
 // have been broken. If the error wraps ErrRevoked, too, the lock was revoked ([Client.Revoke]),
-// and nobody else has held it. After ErrNoQuorum or the context's error, nothing was broken, but it is not
-// known whether the lock is free. The error is a *RoundError.
+// and nobody else has held it. After ErrNoQuorum or the context's error it is not known whether the
+// lock is free. Nor is it known whether another has held it, if a master has said no (Votes). The
+// error is a *RoundError.
 func (m *Mutex) Unlock(ctx context.Context) error {
 	m.mustClient()
 	if m.invalid != nil {
