@@ -251,10 +251,9 @@ func (a *attempt) round(ctx context.Context, k *call) (left time.Duration, e *Ro
 	}
 	if reason == nil {
 		c.mend(&m.spec, k, far)
-		before := m.handedOverToken()
-		if m.install(k, until, now) {
-			if before != nil {
-				c.sendRelease(&m.spec, before, m.minHold)
+		if replaced, ok := m.install(k, until, now); ok {
+			if replaced != nil {
+				c.sendRelease(&m.spec, replaced, m.minHold)
 			}
 			c.rechecker.add(&m.hold)
 			if m.slotted != nil && !k.relies && c.reachedAll(k) {

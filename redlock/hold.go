@@ -131,20 +131,6 @@ func (h *hold) state(now time.Duration) state {
 // over reports whether the lock has ended by itself: it has expired or is lost.
 func (s state) over() bool { return s == stateExpired || s == stateLost }
 
-// handedOverToken returns the token of a lock that was handed over and that several holders can have. The hold can
-// then take another lock beside it. It returns nil if there is no such lock.
-func (h *hold) handedOverToken() (token []byte) {
-	if !h.plural() {
-		return nil
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.state(0) != stateHandedOver {
-		return nil
-	}
-	return slices.Clone(h.token())
-}
-
 // token returns the token of the lock; empty if there is none. mu is held. The hold has a pointer to the token, as
 // package fmt does not follow pointers when it prints the unexported fields of a Mutex.
 func (h *hold) token() []byte {
@@ -215,14 +201,20 @@ func (h *hold) lingerTime(read func() time.Duration) time.Duration {
 	return max(0, (h.lingersUntil - now + time.Millisecond - 1).Truncate(time.Millisecond))
 }
 
-// install makes it the hold of a lock that the call has just taken. It returns false, and changes nothing, if
+// install makes it the hold of a lock that the call has just taken. ok is false, and nothing is changed, if
 // another attempt has taken a lock meanwhile: if that lock's validity ends later, even if it is over by now; if it
 // has KeepAlives or a second lock; or if several can hold the lock and that one is held, as a hold has one.
-func (h *hold) install(k *call, until, now time.Duration) bool {
+//
+// replaced is the token that the hold had; nil if none. Some masters may have it still: several can hold the lock, and one
+// was handed over; or a quorum has lost a lock that another attempt has taken meanwhile.
+func (h *hold) install(k *call, until, now time.Duration) (replaced []byte, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.until > until || h.keepAlives != nil || h.backing != nil || h.plural() && h.state(now) == stateHeld {
-		return false
+		return nil, false
+	}
+	if len(h.token()) > 0 {
+		replaced = slices.Clone(h.token())
 	}
 	*h.tokenText, h.fence = append(h.token()[:0], k.token...), k.fence
 	h.until, h.takenAt, h.lost, h.revoked, h.told, h.unseenUntil = until, now, false, false, 0, 0
@@ -236,7 +228,7 @@ func (h *hold) install(k *call, until, now time.Duration) bool {
 	} else { // the attempt lease is another attempt's, or the former lock's
 		h.attemptLease.end()
 	}
-	return true
+	return replaced, true
 }
 
 // receive makes it the hold of a lock that is handed over to it within this process. It returns false, and changes

@@ -385,7 +385,8 @@ func TestAHoldWithASecondLockIsNotInstalledOver(t *testing.T) {
 	b.attach()
 	h := hold{backing: b}
 	defer h.backing.end()
-	require.False(t, h.install(&call{token: []byte("t")}, time.Hour, 1), "it would never be released")
+	_, ok := h.install(&call{token: []byte("t")}, time.Hour, 1)
+	require.False(t, ok, "it would never be released")
 }
 
 func TestTheLockIsKeptWhileItWaitsForTheSecond(t *testing.T) {

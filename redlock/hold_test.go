@@ -29,7 +29,7 @@ func TestALeaseEndsWithItsLock(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHold()
-			require.True(t, h.install(&call{token: token}, until, now))
+			installed(t, h, &call{token: token}, until, nil)
 			term := h.lease.epoch.Load()
 			c.does(h)
 			require.Equal(t, c.want, h.lease.Holds(term, c.at))
@@ -78,8 +78,8 @@ func TestALeaseEndsWithItsAttempt(t *testing.T) {
 	a, b := attempt(h, "a"), attempt(h, "b")
 	h.endAttempt(a.leaseEpoch)
 	require.True(t, h.attemptLease.Holds(b.leaseEpoch, far), "only the first has been abandoned")
-	require.True(t, h.install(b, until, now))
-	require.True(t, h.install(a, until+1, now), "the first takes it from the second, which must have lost it")
+	installed(t, h, b, until, nil)
+	installed(t, h, a, until+1, b.token) // the first takes it from the second, which must have lost it
 	require.False(t, h.attemptLease.Holds(b.leaseEpoch, now), "what is known of the second's lock is gone")
 	h.beginAttempt()
 	h.endAttempt(0)
@@ -87,3 +87,38 @@ func TestALeaseEndsWithItsAttempt(t *testing.T) {
 }
 
 func newHold() *hold { return &hold{spec: spec{traits: &ordinary}, tokenText: new([]byte)} }
+
+// Two attempts of one Mutex are under way, and a quorum loses the lock of the first in between. Both succeed.
+func TestTwoAttemptsOfOneMutexLeaveOneLock(t *testing.T) {
+	for name, opts := range map[string][]Option{"plain": nil, "fenced": {WithFence()}, "several": {WithKeys("l")}} {
+		simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+			m := c.NewMutex("k", ttl, opts...)
+			for range 2 { // on the same Mutex
+				for i, d := range []time.Duration{1, 5, 3} {
+					r.set(func(m *fakeMaster) { m.delay = d * time.Millisecond }, i)
+				}
+				done := make(chan error, 2)
+				try := func() { done <- m.TryLock(t.Context()) }
+				go try()
+				time.Sleep(2 * time.Millisecond)
+				r.set(func(m *fakeMaster) { m.delay = 4 * time.Millisecond }, 0, 1, 2)
+				go try()
+				time.Sleep(3*time.Millisecond + time.Millisecond/2)
+				r.set(flush, 0, 1)
+				require.NoError(t, <-done, name)
+				require.NoError(t, <-done, name)
+				require.NoError(t, m.Unlock(t.Context()))
+				time.Sleep(10 * time.Millisecond)
+				require.Zero(t, r.keys(), name)
+			}
+		})
+	}
+}
+
+// installed installs the lock of a call, which releases what the hold had.
+func installed(t *testing.T, h *hold, k *call, until time.Duration, replaced []byte) {
+	t.Helper()
+	had, ok := h.install(k, until, 1)
+	require.True(t, ok)
+	require.Equal(t, replaced, had)
+}
