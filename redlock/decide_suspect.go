@@ -13,7 +13,8 @@ import (
 //
 //   - Who is sent a set owes an answer, and is suspect: its yes counts for nothing in any round.
 //   - An answer ends what is owed, and not the suspicion. If the connection ends first, the master owes it until its
-//     process is another, and the set is gone with the old one.
+//     process is another, and the set is gone with the old one. So a master whose connection breaks while a lock is taken
+//     is left out for the lock's life, unless it is restarted: nothing else confirms it.
 //   - A round succeeds if a quorum says yes that is not suspect. If it began after the last set was sent, all those are
 //     suspects no more that owed nothing when it began. For whatever their sets have done was done before the round
 //     began, and the round says that nobody else had a quorum by then.
@@ -23,7 +24,8 @@ import (
 //     had a quorum after the acquire was decided, if one that had decided it has lost the key by then: rule 3 of the
 //     package comment says so. A repair has no such exception.
 //   - A token that comes from another process has unknown sets. Its first round counts every yes, and who did not say yes
-//     owes for good.
+//     owes as if its connection had ended. So such a lock is not repaired on a master that was out of reach then, unless
+//     that is restarted later.
 //
 // TestModelOfSuspects goes through all states, and shows what each of these sentences is for.
 
