@@ -3,6 +3,7 @@ package story
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -104,7 +105,7 @@ func (s *Story) fate(x gone) fate {
 	if !s.spend(3 * len(seen)) {
 		return fate{cause: Unknown, missing: "there is too much in the records to say more"}
 	}
-	restarted, same, process, grounds := restart(seen, yes, by)
+	restarted, same, process, grounds := restart(seen, yes, by, roams(x.master))
 	if restarted {
 		return fate{cause: Forgot, grounds: grounds}
 	}
@@ -142,8 +143,9 @@ func (m *Seen) after(at time.Time) bool {
 }
 
 // restart reports whether the process of a master that said yes was another one than that which by has met, or that they are known to be
-// the same: a run id is that of one process, and does not come again. It returns that process, too, as far as it is known.
-func restart(seen []*Seen, yes, by *Round) (restarted, same bool, process string, grounds []Ground) {
+// the same: a run id is that of one process, and does not come again. It returns that process, too, as far as it is known. One that roams may
+// have several processes at a time. So who has seen the old one later does not say which of them by has met.
+func restart(seen []*Seen, yes, by *Round, roams bool) (restarted, same bool, process string, grounds []Ground) {
 	was, is := metBy(seen, yes), metBy(seen, by)
 	before := was // the last that is known to have been there when it said yes, or before
 	for _, m := range seen {
@@ -160,15 +162,20 @@ func restart(seen []*Seen, yes, by *Round) (restarted, same bool, process string
 			return true, false, process, []Ground{{m.Party, m.Event}}
 		}
 	}
+	if was != nil && is != nil && was.RunID != is.RunID { // two connections: one had the yes, and the other came with what by has met
+		return true, false, process, []Ground{{was.Party, was.Event}, {is.Party, is.Event}}
+	}
 	for _, m := range seen {
-		if before != nil && m.alive() && m.RunID == process && (m == is || m.after(by.At)) {
+		if before != nil && m.alive() && m.RunID == process && (m == is || !roams && m.after(by.At)) {
 			return false, true, process, []Ground{{before.Party, before.Event}, {m.Party, m.Event}}
 		}
 	}
-	if was != nil && is != nil { // two connections: one had the yes, and the other came with what by has met
-		return true, false, process, []Ground{{was.Party, was.Event}, {is.Party, is.Event}}
-	}
 	return false, false, process, nil
+}
+
+// roams reports whether a master is whoever sentinels, or the nodes of a cluster, say that it is.
+func roams(master string) bool {
+	return strings.HasPrefix(master, "sentinel://") || strings.HasPrefix(master, "cluster://")
 }
 
 // metBy returns what the party of a round had seen of the master's process on the connection that the round went by; nil if that is not
@@ -328,7 +335,11 @@ func goneWords(cause Cause, masters []string, moved time.Duration, missing strin
 	}
 	switch cause {
 	case Forgot:
-		return who + " restarted meanwhile, and forgot the lock. Have masters keep what they have said over a restart (appendonly yes, appendfsync always), or have clients " +
+		did := " restarted meanwhile, and forgot the lock. Have"
+		if slices.ContainsFunc(masters, roams) {
+			did = " restarted meanwhile, or another server took the place, and the lock was forgotten. Have"
+		}
+		return who + did + " masters keep what they have said over a restart (appendonly yes, appendfsync always), or have clients " +
 			"not count a master that was restarted until the longest TTL has passed (Config.RestartGuard)."
 	case ClockSet:
 		text := fmt.Sprintf("The %s of %s %s gained %s: %s set, or %s too fast. So the key ended there before its time", pick("clock", "clocks"), who, pick("has", "have"), Short(moved), pick("it was", "they were"), pick("runs", "run"))

@@ -215,6 +215,26 @@ func TestListsWhoseMajoritiesMeetAreNotAccused(t *testing.T) {
 	}
 }
 
+// A server whose place another has taken lives on. Who has seen it later does not say which of them was asked in between.
+func TestTheServerBeforeAFailoverIsNoWitness(t *testing.T) {
+	t.Parallel()
+	for scheme, cause := range map[string]story.Cause{"": story.Deleted, "cluster://": story.Unknown, "sentinel://": story.Unknown} {
+		all := []string{scheme + "a:1", scheme + "b:1", scheme + "c:1"}
+		each := func(one func(string) flight.Event) (events []flight.Event) {
+			for _, addr := range all {
+				events = append(events, one(addr))
+			}
+			return events
+		}
+		events := join(each(func(addr string) flight.Event { return met(0.5, addr, 0) }), took(2, 1), each(func(addr string) flight.Event { return broke(3, addr) }),
+			notHeld(5, redlock.OpRenew, 1, "nnn"), each(func(addr string) flight.Event { return asked(6, addr, 0) }))
+		about := func(a *flight.About) { a.Clients[0].Masters = all }
+		losses := ofMatter(tellOf(forgery{name: "a", about: about}.of(t, events...)), story.Loss)
+		require.Len(t, losses, 1)
+		require.Equal(t, cause, losses[0].Cause, losses[0].Text)
+	}
+}
+
 // Why a lock was lost: each cause, and worlds that are next to it.
 func TestALossHasTheCauseThatItsRecordShows(t *testing.T) {
 	t.Parallel()
@@ -274,6 +294,7 @@ func TestALossHasTheCauseThatItsRecordShows(t *testing.T) {
 		"a clock was set back":               {join(known(met, 0.5, time.Hour), took(2, 1), notHeld(5, redlock.OpRenew, 1, "nnn"), known(asked, 6, time.Minute)), story.Deleted, abc, false},
 		"it restarted, as its uptime shows":  {join(begun, took(2, 1), notHeld(5, redlock.OpRenew, 1, "nnn"), up(another(known(asked, 10, 0)), 6.5)), story.Forgot, abc, false},
 		"it restarted, as a connection says": {join(begun, took(2, 1), another(known(met, 4, 0)), notHeld(5, redlock.OpRenew, 1, "nnn")), story.Forgot, abc, false},
+		"... and the old one is seen later":  {join(begun, took(2, 1), another(known(met, 4, 0)), notHeld(5, redlock.OpRenew, 1, "nnn"), known(asked, 6, 0)), story.Forgot, abc, false},
 		"it restarted before":                {join(begun, another(known(met, 1, 0)), took(2, 1), notHeld(5, redlock.OpRenew, 1, "nnn"), another(known(asked, 6, 0))), story.Deleted, abc, false},
 		"it restarted after":                 {join(begun, took(2, 1), notHeld(5, redlock.OpRenew, 1, "nnn"), up(another(known(asked, 20, 0)), 10)), story.Deleted, abc, true},
 		"nobody says which process":          {join(took(2, 1), notHeld(5, redlock.OpRenew, 1, "nnn")), story.Unknown, nil, false},
