@@ -19,9 +19,8 @@ type clientsJSON struct {
 	OK    bool
 	List  string
 	Lists []struct {
-		List   string
-		Owners []string
-		On     []string
+		List             string
+		Clients, Masters []string
 	}
 	Masters []struct {
 		Master, Error string
@@ -85,7 +84,7 @@ func TestClientsShowsWhoIsConnected(t *testing.T) {
 	require.Empty(t, c.Findings)
 	require.Equal(t, clientname.List(addrs), c.List)
 	require.Len(t, c.Lists, 1)
-	require.Len(t, c.Lists[0].Owners, 3)
+	require.Len(t, c.Lists[0].Clients, 3)
 	for i, m := range c.Masters {
 		require.Equal(t, masters.Addr(i), m.Master)
 		require.Len(t, m.Clients, 3)
@@ -139,7 +138,7 @@ func TestClientsFindsWhoHasAnotherList(t *testing.T) {
 	require.False(t, c.OK)
 	f = requireFindingOf(t, c.Findings, wrong, "do not exclude each other", addrs[:2]...)
 	require.Contains(t, f.What, "1 client (old)")
-	require.Equal(t, []string{"a", "b"}, c.Lists[0].Owners)
+	require.Equal(t, []string{"a", "b"}, c.Lists[0].Clients)
 
 	exit, stdout, _ := do(t, env, "clients")
 	require.Equal(t, exitNo, exit)

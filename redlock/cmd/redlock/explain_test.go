@@ -51,7 +51,7 @@ func TestExplainTellsOfTwoHolders(t *testing.T) {
 		Records  []string
 		Findings []struct {
 			Key, Cause, What string
-			On               []string
+			Masters          []string
 			Certain          bool
 		}
 	}
@@ -60,10 +60,10 @@ func TestExplainTellsOfTwoHolders(t *testing.T) {
 	require.Len(t, said.Records, 2)
 	require.True(t, slices.ContainsFunc(said.Findings, func(f struct {
 		Key, Cause, What string
-		On               []string
+		Masters          []string
 		Certain          bool
 	}) bool {
-		return f.Key == "k" && f.Cause == "two lists of masters" && f.Certain && f.On != nil
+		return f.Key == "k" && f.Cause == "two lists of masters" && f.Certain && f.Masters != nil
 	}), stdout)
 	status, stdout, _ = do(t, nil, "explain", "--key", "k", names[0])
 	require.Zero(t, status)

@@ -171,12 +171,12 @@ func (a *arena) judge(t trial) (finding, error) {
 
 // lasts are the names of keys that outlive the locks. A client that was killed leaves its
 // entries in queues.
-var lasts = regexp.MustCompile(`:fence$|:permits$|:writer$|:line$|:line:|:witness$`)
+var lasts = regexp.MustCompile(`:fence$|:permits$|:writer$|:line$|:line:`)
 
 // keysLeft returns the keys that are still there after the longest TTL. It is
 // counted from when the masters have served all that the clients have sent. The
-// counters of the fences, the marks of permits, what writers have asked of readers,
-// the lines and a cluster's witness remain, but not for ever.
+// counters of the fences, the marks of permits, what writers have asked of readers
+// and the lines remain, but not for ever. A witness does.
 func (a *arena) keysLeft(ctx context.Context, longest time.Duration) (left []string, err error) {
 	masters := a.voters()
 	for i := range masters.N() {
@@ -207,7 +207,11 @@ func (a *arena) keysLeft(ctx context.Context, longest time.Duration) (left []str
 			return nil, err
 		}
 		for _, key := range keys.([]any) {
-			if name := key.(string); lasts.MatchString(name) {
+			name := key.(string)
+			if strings.HasSuffix(name, ":since") {
+				continue
+			}
+			if lasts.MatchString(name) {
 				ttl, err := masters.Do(i, "PTTL", name)
 				if err != nil {
 					return nil, err

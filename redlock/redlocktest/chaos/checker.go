@@ -128,7 +128,9 @@ func check(t trial) finding {
 	c.Outcomes = make(outcomeCounts)
 	c.Overlaps, c.AtOnce, c.Taken, c.Kinds = make(map[string]int), make(map[string]int), make(map[string]int), make(map[string]int)
 	for _, l := range t.Locks {
-		c.locks[l.String()] = l
+		if l.TTL >= c.locks[l.String()].TTL { // some differ where a rule is broken
+			c.locks[l.String()] = l
+		}
 		for _, fenced := range []bool{false, true} {
 			if !fenced || l.mayFence() {
 				c.Kinds[l.Kind.label(fenced)] = 0

@@ -153,7 +153,8 @@
 // # The proof
 //
 // The mode "violate" proves that the checker can fail. Its clients have no such
-// guard: a master that was part of a quorum is restarted at once, so that two
+// guard, and so wait for their own TTL, and others hold the lock for longer: a master
+// that was part of a quorum is restarted, so that two
 // clients hold one lock. It breaks the rule of each kind of lock in this way. It
 // then does so with a fence, which the masters have
 // forgotten, too. The clients' wall clocks are what is left (decide_fence.go): while these
@@ -171,9 +172,9 @@
 // The clients keep flight records, and what 'redlock explain' makes of these is a third judge: it must find each of these
 // violations, and name its cause. In a run that is sound it must find no two holders.
 //
-// With -arena cluster it has a cluster forget locks in a failover. Who declares that a failover forgets nothing
-// (Config.Durable), or does not say how long others hold locks (Config.RestartGuard), or says less, is given the
-// lock of another. Who says it is not.
+// With -arena cluster it has a cluster forget locks in a failover, and the witness ({prefix}:since), which the
+// replica has never had. Who declares that a failover forgets nothing (Config.Durable), or does not say how long
+// others hold locks (Config.RestartGuard), or says less, is given the lock of another. Who says it is not.
 //
 // The exit status is 0 if there was no violation (in the mode "violate": if the
 // violation was found, and the fence did what is said above; with -unfenced: if

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -18,17 +19,26 @@ import (
 type belief struct {
 	what  string
 	key   string
+	ttl   time.Duration // of who holds the lock
 	guard time.Duration // its Config.RestartGuard
 	sure  bool          // its Config.Durable
 	wrong bool          // so it takes what another holds
 }
 
+// declaredTTL is short, as whoever declares the cluster durable waits until it is as old. A lock that is taken at
+// declaredAge is held for so much longer than that.
+const (
+	declaredTTL = 12 * time.Second
+	declaredAge = 8 * time.Second
+)
+
 // beliefs have a cluster that has forgotten a lock.
 var beliefs = []belief{
-	{what: "it is declared that a failover forgets nothing (Config.Durable)", key: "declared", sure: true, wrong: true},
-	{what: "the longest TTL of the others is not known (no Config.RestartGuard)", key: "unknown", wrong: true},
-	{what: "it is said to be shorter than it is (Config.RestartGuard)", key: "shorter", guard: 20 * time.Millisecond, wrong: true},
-	{what: "it is known (Config.RestartGuard)", key: "known", guard: 5 * time.Minute},
+	{what: "it is declared that a failover forgets nothing (Config.Durable)", key: "declared", ttl: declaredTTL, guard: declaredTTL, sure: true, wrong: true},
+	{what: "the longest TTL of the others is not known (no Config.RestartGuard)", key: "unknown", ttl: 5 * time.Minute, wrong: true},
+	{what: "it is said to be shorter than it is (Config.RestartGuard)", key: "shorter", ttl: 5 * time.Minute, guard: 20 * time.Millisecond, wrong: true},
+	{what: "it is known (Config.RestartGuard)", key: "known", ttl: 5 * time.Minute, guard: 5 * time.Minute},
+	{what: "it is known, and nothing is declared (Config.RestartGuard)", key: "undeclared", ttl: declaredTTL, guard: declaredTTL},
 }
 
 // violateFailover has a cluster forget locks in a failover, while their holders are frozen.
@@ -41,11 +51,13 @@ var beliefs = []belief{
 func violateFailover(ctx context.Context, out io.Writer) (status int, err error) {
 	var locks []lockable
 	for _, b := range beliefs {
-		l := violated(plain, b.key)
-		if b.guard > 0 && b.wrong {
-			l.TTL = b.guard // B's; A has a longer one
+		held := violated(plain, b.key)
+		held.TTL = b.ttl
+		then := held
+		if b.guard > 0 {
+			then.TTL = min(b.ttl, b.guard) // it may be no longer
 		}
-		locks = append(locks, violated(plain, b.key), l)
+		locks = append(locks, held, then)
 	}
 	a, err := newRoamingArena(ofClusters, 1, false, locks, clientConfig{Holder: true}, false)
 	if err != nil {
@@ -56,6 +68,7 @@ func violateFailover(ctx context.Context, out io.Writer) (status int, err error)
 	began := clock.Now()
 	owner := c.at(0)
 	c.StopReplication(0, owner^1)
+	c.awaitAge(ctx, 0, owner^1, declaredAge)
 	for i := range beliefs {
 		if err := a.startHolder(2 * i); err != nil {
 			return 0, err
@@ -123,4 +136,19 @@ func violateFailover(ctx context.Context, out io.Writer) (status int, err error)
 	}
 	fmt.Fprintln(out, "these violations are as they should be: the checker can fail")
 	return exitFine, nil
+}
+
+// awaitAge waits until a node was started that long ago.
+func (f *clusters) awaitAge(ctx context.Context, i, node int, age time.Duration) {
+	patiently(ctx, "grow old", func() error {
+		info, err := f.Clusters.Do(i, node, "INFO", "server")
+		if err != nil {
+			return err
+		}
+		is, err := strconv.Atoi(field(info.(string), "uptime_in_seconds"))
+		if err == nil && time.Duration(is)*time.Second < age {
+			err = fmt.Errorf("it is %d s old", is)
+		}
+		return err
+	})
 }
