@@ -316,7 +316,7 @@ func writeClientsJSON(t *terminal, on []connected, own string, all []finding) {
 		Program string `json:"program"`
 		Version string `json:"version"`
 		List    string `json:"list,omitempty"` // empty for a command that takes no locks
-		Owner   string `json:"owner"`
+		Owner   string `json:"owner,omitempty"`
 		From    string `json:"from"`
 		AgeS    int64  `json:"age_s"`
 		IdleS   int64  `json:"idle_s"`
@@ -329,8 +329,8 @@ func writeClientsJSON(t *terminal, on []connected, own string, all []finding) {
 	}
 	type listJSON struct {
 		List    string   `json:"list"`
-		Clients []string `json:"clients"` // by their owners
-		Masters []string `json:"masters"` // where they are connected
+		Owners  []string `json:"owners"` // of the clients that have it
+		Masters []string `json:"on"`     // the masters where they are connected
 	}
 	out := struct {
 		OK       bool         `json:"ok"`   // nobody that is known has another list

@@ -19,8 +19,9 @@ type clientsJSON struct {
 	OK    bool
 	List  string
 	Lists []struct {
-		List             string
-		Clients, Masters []string
+		List   string
+		Owners []string
+		On     []string
 	}
 	Masters []struct {
 		Master, Error string
@@ -84,7 +85,7 @@ func TestClientsShowsWhoIsConnected(t *testing.T) {
 	require.Empty(t, c.Findings)
 	require.Equal(t, clientname.List(addrs), c.List)
 	require.Len(t, c.Lists, 1)
-	require.Len(t, c.Lists[0].Clients, 3)
+	require.Len(t, c.Lists[0].Owners, 3)
 	for i, m := range c.Masters {
 		require.Equal(t, masters.Addr(i), m.Master)
 		require.Len(t, m.Clients, 3)
@@ -138,7 +139,7 @@ func TestClientsFindsWhoHasAnotherList(t *testing.T) {
 	require.False(t, c.OK)
 	f = requireFindingOf(t, c.Findings, wrong, "do not exclude each other", addrs[:2]...)
 	require.Contains(t, f.What, "1 client (old)")
-	require.Equal(t, []string{"a", "b"}, c.Lists[0].Clients)
+	require.Equal(t, []string{"a", "b"}, c.Lists[0].Owners)
 
 	exit, stdout, _ := do(t, env, "clients")
 	require.Equal(t, exitNo, exit)

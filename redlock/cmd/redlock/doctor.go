@@ -240,7 +240,7 @@ func mastersText(masters []string, of int) string {
 func writeFindingsJSON(t *terminal, inspections []*inspection, all []finding) {
 	type master struct {
 		Master     string   `json:"master"`
-		State      string   `json:"state"` // "ok", "risky", "wrong"
+		Level      string   `json:"level"` // "ok", "risky", "wrong"
 		Error      string   `json:"error,omitempty"`
 		Version    string   `json:"version,omitempty"`
 		RunID      string   `json:"run_id,omitempty"`
@@ -273,12 +273,12 @@ func writeFindingsJSON(t *terminal, inspections []*inspection, all []finding) {
 	}
 	micros := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 	for _, e := range inspections {
-		m := master{Master: e.address, State: "ok", Version: e.server.Version, RunID: e.server.RunID, Mode: e.server.Mode,
+		m := master{Master: e.address, Level: "ok", Version: e.server.Version, RunID: e.server.RunID, Mode: e.server.Mode,
 			Role: e.server.Role, UptimeS: int64(e.server.Uptime / time.Second), AOF: e.aof(), Replay: e.replay,
 			Eviction: e.setting("maxmemory-policy", "maxmemory_policy"), Tracking: e.server.Tracking,
 			Listed: e.err == nil && e.on.err == nil, Place: e.place()}
 		if w := worst(all, e.address); w != "" {
-			m.State = string(w)
+			m.Level = string(w)
 		}
 		if e.err != nil {
 			m.Error = without(e.err, e.address)

@@ -18,7 +18,7 @@ type doctorJSON struct {
 	OK      bool
 	Quorum  int
 	Masters []struct {
-		Master, State, Error, Version, AOF string
+		Master, Level, Error, Version, AOF string
 		RunID                              string     `json:"run_id"`
 		LatencyUS                          float64    `json:"latency_us"`
 		ClockRate                          *float64   `json:"clock_rate"`

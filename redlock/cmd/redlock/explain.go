@@ -134,7 +134,7 @@ func (x *explainer) writeJSON(out *terminal, s *story.Story, found []story.Findi
 		Key     string       `json:"key,omitempty"` // as the masters have it
 		Cause   story.Cause  `json:"cause,omitempty"`
 		What    string       `json:"what"`
-		Masters []string     `json:"masters"` // that are to blame, by the cause
+		Masters []string     `json:"on"`      // that are to blame, by the cause
 		Certain bool         `json:"certain"` // nothing else can have left these records
 	}
 	all := struct {

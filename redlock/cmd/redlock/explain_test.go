@@ -51,7 +51,7 @@ func TestExplainTellsOfTwoHolders(t *testing.T) {
 		Records  []string
 		Findings []struct {
 			Key, Cause, What string
-			Masters          []string
+			On               []string
 			Certain          bool
 		}
 	}
@@ -60,10 +60,10 @@ func TestExplainTellsOfTwoHolders(t *testing.T) {
 	require.Len(t, said.Records, 2)
 	require.True(t, slices.ContainsFunc(said.Findings, func(f struct {
 		Key, Cause, What string
-		Masters          []string
+		On               []string
 		Certain          bool
 	}) bool {
-		return f.Key == "k" && f.Cause == "two lists of masters" && f.Certain && f.Masters != nil
+		return f.Key == "k" && f.Cause == "two lists of masters" && f.Certain && f.On != nil
 	}), stdout)
 	status, stdout, _ = do(t, nil, "explain", "--key", "k", names[0])
 	require.Zero(t, status)

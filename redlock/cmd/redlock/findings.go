@@ -28,7 +28,7 @@ type finding struct {
 	Level   level    `json:"level"`
 	What    string   `json:"what"`
 	Remedy  string   `json:"remedy"`
-	Masters []string `json:"masters"` // the masters that it is about
+	Masters []string `json:"on"` // the masters that it is about
 }
 
 // findings returns what endangers locks with at most this TTL, the worst first.

@@ -83,7 +83,7 @@ func TestDoctorFindsEviction(t *testing.T) {
 	require.Equal(t, exitNo, exit)
 	requireFinding(t, d, wrong, "volatile-ttl", masters.Addr(0))
 	requireFinding(t, d, risky, "allkeys-lru", masters.Addr(1))
-	require.Equal(t, []string{"wrong", "risky", "risky"}, []string{d.Masters[0].State, d.Masters[1].State, d.Masters[2].State})
+	require.Equal(t, []string{"wrong", "risky", "risky"}, []string{d.Masters[0].Level, d.Masters[1].Level, d.Masters[2].Level})
 
 	set(2, "maxmemory", "1") // a byte, of which every version needs more
 	exit, d = diagnosed(t, env)

@@ -390,31 +390,38 @@ func waitersJSON(waiters []redlock.LockWaiter) (all []waiterJSON) {
 	return all
 }
 
+func stateOf(isHeld bool) state {
+	if isHeld {
+		return held
+	}
+	return free
+}
+
 func (l *lister) encode(lock redlock.LockInfo, now time.Time) {
 	type holder struct {
 		Owner   string   `json:"owner,omitempty"`
-		Held    bool     `json:"held"`
+		State   state    `json:"state"`             // free: too few masters have it
 		Lingers bool     `json:"lingers,omitempty"` // it is only left there (--min-hold), and nobody runs it
 		Revoked string   `json:"revoked,omitempty"` // the reason; its holder has not let go yet
 		Permit  int      `json:"permit,omitempty"`
 		LeftMS  *int64   `json:"left_ms"` // null where it never expires
-		Masters []string `json:"masters"`
+		Masters []string `json:"on"`
 	}
 	out := struct {
 		Time    *time.Time   `json:"time,omitempty"` // with --watch
 		Key     string       `json:"key"`
 		Kind    string       `json:"kind,omitempty"`
-		Held    bool         `json:"held"`
+		State   state        `json:"state"`
 		Holders []holder     `json:"holders"`
 		Fence   uint64       `json:"fence,omitempty"`
-		Readers int          `json:"readers,omitempty"`
-		Permits int          `json:"permits,omitempty"`
-		Used    int          `json:"used,omitempty"`
+		Readers int          `json:"readers_held,omitempty"`
+		Permits int          `json:"permits_in_all,omitempty"`
+		Used    int          `json:"permits_held,omitempty"`
 		Waiting *int         `json:"waiting"` // null if it may not be read
 		Waiters []waiterJSON `json:"waiters,omitempty"`
-		Masters int          `json:"masters"`
+		Masters int          `json:"asked"` // of so many masters
 		Silent  []string     `json:"silent,omitempty"`
-	}{Key: lock.Key, Kind: string(lock.Kind), Held: lock.Held, Holders: []holder{}, Fence: lock.Fence, Readers: max(lock.Readers, 0),
+	}{Key: lock.Key, Kind: string(lock.Kind), State: stateOf(lock.Held), Holders: []holder{}, Fence: lock.Fence, Readers: max(lock.Readers, 0),
 		Permits: lock.Permits, Used: lock.Used, Waiters: waitersJSON(lock.Waiters), Masters: lock.Masters, Silent: lock.Silent}
 	if l.watch {
 		out.Time = &now
@@ -423,7 +430,7 @@ func (l *lister) encode(lock redlock.LockInfo, now time.Time) {
 		out.Waiting = &lock.Waiting
 	}
 	for _, h := range lock.Holders {
-		out.Holders = append(out.Holders, holder{h.Owner(), h.Held, h.Left(), h.Reason, h.Permit, leftMS(h.TTL), h.Masters})
+		out.Holders = append(out.Holders, holder{h.Owner(), stateOf(h.Held), h.Left(), h.Reason, h.Permit, leftMS(h.TTL), h.Masters})
 	}
 	encodeJSON(l.out, out, "")
 }

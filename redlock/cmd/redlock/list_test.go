@@ -18,18 +18,18 @@ type listJSON struct {
 	Time    *time.Time
 	Key     string
 	Kind    string
-	Held    bool
+	State   state
 	Holders []struct {
-		Owner   string
-		Held    bool
-		Permit  int
-		LeftMS  *int64 `json:"left_ms"`
-		Masters []string
+		Owner  string
+		State  state
+		Permit int
+		LeftMS *int64 `json:"left_ms"`
+		On     []string
 	}
 	Waiting *int
 	Waiters []waiterJSON
-	Permits int
-	Used    int
+	Permits int `json:"permits_in_all"`
+	Used    int `json:"permits_held"`
 	Silent  []string
 }
 
@@ -89,7 +89,7 @@ func TestListShowsHoldersAndWaiters(t *testing.T) {
 	require.Zero(t, exit)
 	require.Len(t, all, 1)
 	require.Equal(t, "plain", all[0].Kind)
-	require.True(t, all[0].Held)
+	require.Equal(t, held, all[0].State)
 	require.Equal(t, "reports@web-3", all[0].Holders[0].Owner)
 	require.Equal(t, 2, *all[0].Waiting)
 	require.Equal(t, "a@web-1", all[0].Waiters[0].Owner)

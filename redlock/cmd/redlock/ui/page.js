@@ -217,7 +217,7 @@ function drawMasters(all) {
 function drawFindings(all) {
   $('findings').replaceChildren(...all.map(f => {
     const li = make('li');
-    li.append(make('strong', f.level + ' ', f.level === 'wrong' ? 'bad' : 'warn'), make('span', f.masters.join(', ') + ' ' + f.what), make('p', f.remedy));
+    li.append(make('strong', f.level + ' ', f.level === 'wrong' ? 'bad' : 'warn'), make('span', f.on.join(', ') + ' ' + f.what), make('p', f.remedy));
     return li;
   }));
 }
