@@ -171,7 +171,7 @@ func (a *arena) judge(t trial) (finding, error) {
 
 // lasts are the names of keys that outlive the locks. A client that was killed leaves its
 // entries in queues.
-var lasts = regexp.MustCompile(`:fence$|:permits$|:writer$|:line$|:line:`)
+var lasts = regexp.MustCompile(`:fence$|:permits$|:writer$|:line$|:line:|:since$`)
 
 // keysLeft returns the keys that are still there after the longest TTL. It is
 // counted from when the masters have served all that the clients have sent. The
@@ -207,16 +207,12 @@ func (a *arena) keysLeft(ctx context.Context, longest time.Duration) (left []str
 			return nil, err
 		}
 		for _, key := range keys.([]any) {
-			name := key.(string)
-			if strings.HasSuffix(name, ":since") {
-				continue
-			}
-			if lasts.MatchString(name) {
+			if name := key.(string); lasts.MatchString(name) {
 				ttl, err := masters.Do(i, "PTTL", name)
 				if err != nil {
 					return nil, err
 				}
-				if ttl != int64(-1) {
+				if ttl != int64(-1) || strings.HasSuffix(name, ":since") {
 					continue
 				}
 			}
