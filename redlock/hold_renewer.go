@@ -414,6 +414,8 @@ func (r *renewer) run() {
 			r.core.rounds.Wait(context.Background(), &x.call.op)
 			if saidYes(x.call.op.Votes) != 0 {
 				r.confirm(x.keepAlive)
+			} else { // the repair has ended what the masters had promised, though another's set has come before it
+				r.askAgain(x.keepAlive.hold)
 			}
 			r.core.putCall(x.call)
 		}

@@ -78,6 +78,20 @@ func TestWhatAMinorityHasLostIsSetAgain(t *testing.T) {
 	})
 }
 
+// A repair that comes behind another's set ends what the masters have promised. They are asked again.
+func TestARefusedRepairIsFollowedByAQuestion(t *testing.T) {
+	notifying(t, 5, func(t *testing.T, c *Client, r *notifiedRounds) {
+		_, ctx := keptFor(t, c, time.Second)
+		r.set(func(m *fakeMaster) { m.stubborn = true }, 1)
+		forget(r, 1)
+		settle()
+		require.NoError(t, ctx.Err())
+		forget(r, 0, 2, 4)
+		after, _ := lostBy(t, r.fakeRounds, ctx)
+		require.Less(t, after, 50*time.Millisecond)
+	})
+}
+
 // Masters that lose the key one after the other, within a moment, are not set again in between.
 func TestLossThatTakesAMoment(t *testing.T) {
 	notifying(t, 5, func(t *testing.T, c *Client, r *notifiedRounds) {
