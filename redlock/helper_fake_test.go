@@ -922,6 +922,45 @@ func simulated(t *testing.T, n int, cfg Config, f func(t *testing.T, c *Client, 
 	})
 }
 
+// asAtTheStart requires that nothing is left of what clients did, neither with them nor on the masters: no key, no entry in
+// a line, nobody who waits or is kept, no operation, no subscription.
+func asAtTheStart(t *testing.T, after string, r *fakeRounds, clients ...*Client) {
+	t.Helper()
+	left := map[string]int{"keys": r.keys()}
+	r.mu.Lock()
+	for _, f := range r.posted {
+		if f.op != nil && f.op.Command != nil {
+			left["operations"]++
+		}
+	}
+	for _, m := range r.masters {
+		left["debts"] += len(m.debts)
+		for _, line := range m.lines {
+			left["entries in lines"] += len(line)
+		}
+	}
+	r.mu.Unlock()
+	for _, c := range clients {
+		s := c.Stats()
+		left["waiters"] += s.Waiting
+		left["waiters in queues"] += c.localQueues.size()
+		left["kept locks"] += s.Kept
+		c.renewer.mu.Lock()
+		left["KeepAlives"] += len(c.renewer.heap) + len(c.renewer.ready) + c.renewer.sending + len(c.renewer.asking)
+		c.renewer.mu.Unlock()
+		c.subscriptions.mu.Lock()
+		left["subscriptions"] += len(c.subscriptions.byKey)
+		c.subscriptions.mu.Unlock()
+		c.renewer.subscriptions.mu.Lock()
+		left["subscriptions of held locks"] += len(c.renewer.subscriptions.byKey)
+		c.renewer.subscriptions.mu.Unlock()
+		left["locks that are rechecked"] += len(c.rechecker.list())
+	}
+	for what, n := range left {
+		require.Zero(t, n, "%s: %s are left", after, what)
+	}
+}
+
 // requireReleasedForGood fails if any master was asked to extend a lock after it
 // was asked to release it.
 func requireReleasedForGood(t *testing.T, r *fakeRounds) {

@@ -146,7 +146,7 @@ var testedElsewhere = map[string]string{
 // together. Their first comments say what that is.
 var acrossFiles = []string{
 	"acl", "alloc", "bench", "cluster", "cluster_keys", "coming_from", "cost", "failover", "harmed", "layers", "leak", "limits", "minhold", "model",
-	"panic", "quirks", "readme", "rules", "scale", "scenarios", "secret", "simulation", "wallclock", "zero", "internal/story/rules",
+	"pairs", "panic", "quirks", "readme", "rules", "scale", "scenarios", "secret", "simulation", "wallclock", "zero", "internal/story/rules",
 }
 
 // What tests a file is found by its name: wait_look.go has wait_look_test.go, and maybe
