@@ -588,6 +588,8 @@ func TestOutcomesMustHaveNames(t *testing.T) {
 		{Op: opTry, Outcome: "cancelled"},
 		{Op: opLock, Outcome: "held+deadline"},
 		{Op: opDone, Outcome: "lost+no quorum"},
+		{Op: opDone, Outcome: "no quorum"}, // the release has not found out whether it was lost
+		{Op: opDone, Outcome: "no quorum+deadline"},
 		{Op: opDone, Outcome: "deadline"},
 		{Op: opOpen, Outcome: "no quorum+deadline"},
 	} {

@@ -77,6 +77,7 @@ type client struct {
 	journal   *journal
 	counters  map[string]fileCounter
 	resource  *session
+	log       *os.File // one for all that is opened: an os.File that nobody has any more closes what it stands for
 	flight    *flight.Recorder
 	holds     atomic.Int64
 	opened    chan struct{}
@@ -92,7 +93,7 @@ func runAsClient() {
 	if !isClient {
 		return
 	}
-	c := &client{counters: make(map[string]fileCounter), finishing: make(chan struct{}), opened: make(chan struct{})}
+	c := &client{counters: make(map[string]fileCounter), finishing: make(chan struct{}), opened: make(chan struct{}), log: os.NewFile(logFile, "log")}
 	err := json.Unmarshal([]byte(text), &c.clientConfig)
 	if err == nil {
 		c.journal, err = openJournal(c.Journal)
@@ -177,7 +178,7 @@ func (c *client) open() {
 			RestartGuard: guard, DriftFactor: c.DriftFactor, Username: c.User, Password: redlock.NewSecret(c.Password),
 			SentinelPassword: redlock.NewSecret(c.Password)}
 		if c.Logs {
-			config.Observers = []redlock.Observer{logger()}
+			config.Observers = []redlock.Observer{c.logger()}
 		}
 		if c.flight != nil {
 			var err error

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -63,4 +65,35 @@ func TestADoubledMasterIsConnectedOnce(t *testing.T) {
 	require.Eventually(t, func() bool { // an answer may be owed before
 		return strings.Contains(c.missing(m), mux.ErrDuplicate.Error())
 	}, patience, ms)
+}
+
+// What it opens in vain is collected. The file of its log must not be closed then: the next file that it opens would be
+// written to by the log.
+func TestALogOutlivesWhatWasOpenedInVain(t *testing.T) {
+	t.Setenv("GOGC", "1")
+	a, err := newArena(masterCount, []lockable{violated(plain, "k")}, clientConfig{Holder: true}, false, nil)
+	require.NoError(t, err)
+	defer a.close(false)
+	for i := range masterCount {
+		a.masters.Break(i)
+	}
+	p, err := a.fleet.start(0)
+	require.NoError(t, err)
+	log := fmt.Sprintf("/proc/%d/fd/%d", p.cmd.Process.Pid, logFile)
+	pipe, err := os.Readlink(log)
+	require.NoError(t, err)
+	require.NoError(t, a.await(t.Context(), func(seen []outcomeCounts) bool {
+		inVain := 0
+		for _, n := range seen[0][opOpen] {
+			inVain += n
+		}
+		return inVain >= 3
+	}))
+	for i := range masterCount {
+		a.masters.Heal(i)
+	}
+	require.NoError(t, a.await(t.Context(), func(seen []outcomeCounts) bool { return all(seen, opTry, ok) }))
+	now, err := os.Readlink(log)
+	require.NoError(t, err)
+	require.Equal(t, pipe, now)
 }

@@ -67,8 +67,8 @@ func (n *nemesis) blockLog(ctx context.Context, p *process, long time.Duration) 
 }
 
 // logger is the observer that writes the log.
-func logger() redlock.Observer {
-	return redlock.SlogObserver(slog.New(slog.NewTextHandler(os.NewFile(logFile, "log"), &slog.HandlerOptions{Level: slog.LevelDebug})))
+func (c *client) logger() redlock.Observer {
+	return redlock.SlogObserver(slog.New(slog.NewTextHandler(c.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 }
 
 // leastUnread is how many logs must have been blocked, so that something is wrong if no client did anything then.
