@@ -163,6 +163,7 @@ func TestOneOfThreeClustersLosesItsMaster(t *testing.T) {
 	}
 	m := a.NewMutex("held", 3*time.Second)
 	require.NoError(t, m.TryLock(t.Context()))
+	redlock.Confirmed(t, m)
 	held, stop := m.KeepAlive(t.Context())
 	defer stop()
 	load := contend(t, 500*time.Millisecond, a, b)

@@ -447,6 +447,7 @@ func TestQuarantinedMasterIsToldOfReleases(t *testing.T) {
 	}
 	m := c.NewMutex("k", long)
 	require.NoError(t, m.TryLock(t.Context()))
+	redlock.Confirmed(t, m)
 	masters.Restart(0)
 	reaches(t, c, 0, "quarantined")
 	_, err := masters.Do(0, "SET", "k", m.Token()) // as if it had remembered

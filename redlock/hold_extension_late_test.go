@@ -22,7 +22,7 @@ func TestLossThatIsToldTooLateIsALoss(t *testing.T) {
 				masters := redlocktest.Start(t, n, redlocktest.WithLinks())
 				c := openConfig(t, redlock.Config{Masters: masters.Addrs(), RoundTimeout: 200 * time.Millisecond, StallTime: busy})
 				m := c.NewMutex("k", time.Minute)
-				require.NoError(t, m.TryLock(t.Context()))
+				require.NoError(t, m.Lock(t.Context()))
 				for i := range n {
 					masters.CutReplies(i)
 					_, err := masters.Do(i, "DEL", "k")

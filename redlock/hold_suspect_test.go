@@ -75,7 +75,7 @@ func eachSuspect(t *testing.T, f func(t *testing.T, masters *redlocktest.Masters
 func TestAnAcquireThatComesLateHidesNoLoss(t *testing.T) {
 	eachSuspect(t, func(t *testing.T, masters *redlocktest.Masters, c *redlock.Client, m *redlock.Mutex, others func(), ask func() error) {
 		masters.CutRequests(2)
-		require.NoError(t, m.TryLock(t.Context()))
+		require.NoError(t, m.Lock(t.Context()))
 		deleteLocks(t, masters, 1)
 		others() // by masters 1 and 2
 		require.Eventually(t, func() bool { return phase(c, 2) != "up" }, time.Minute, time.Millisecond, "it is given up")
@@ -92,7 +92,7 @@ func TestAnAcquireThatComesLateHidesNoLoss(t *testing.T) {
 // The answers of an extension are lost together with their connections, with one silent master or all.
 func TestLostAnswersHideNoLoss(t *testing.T) {
 	eachSuspect(t, func(t *testing.T, masters *redlocktest.Masters, c *redlock.Client, m *redlock.Mutex, others func(), ask func() error) {
-		require.NoError(t, m.TryLock(t.Context()))
+		require.NoError(t, m.Lock(t.Context()))
 		settled(t, c)
 		for i := range 3 {
 			masters.CutReplies(i)
@@ -113,7 +113,7 @@ func TestLostAnswersHideNoLoss(t *testing.T) {
 // Two masters have lost the lock, another has had it, and one of the two is silent: nothing that is set again makes a quorum.
 func TestWhatIsSetAgainMakesNoQuorum(t *testing.T) {
 	eachSuspect(t, func(t *testing.T, masters *redlocktest.Masters, c *redlock.Client, m *redlock.Mutex, others func(), ask func() error) {
-		require.NoError(t, m.TryLock(t.Context()))
+		require.NoError(t, m.Lock(t.Context()))
 		settled(t, c)
 		deleteLocks(t, masters, 0)
 		deleteLocks(t, masters, 2)
@@ -136,7 +136,7 @@ func TestAHungMasterDelaysNoUnlock(t *testing.T) {
 	for name, opts := range suspectKinds {
 		m := c.NewMutex(name, time.Minute, opts...)
 		for range 3 {
-			require.NoError(t, m.TryLock(t.Context()))
+			require.NoError(t, m.Lock(t.Context()))
 			since := time.Now()
 			require.NoError(t, m.Unlock(t.Context()))
 			require.Less(t, time.Since(since), 20*time.Second)
@@ -161,7 +161,7 @@ func TestAKeptLockOutlivesARollingRestart(t *testing.T) {
 			continue
 		}
 		m := c.NewMutex(name, ttl, opts...)
-		require.NoError(t, m.TryLock(t.Context()))
+		require.NoError(t, m.Lock(t.Context()))
 		redlock.Confirmed(t, m)
 		ctx, stop := m.KeepAlive(t.Context())
 		defer stop()

@@ -109,7 +109,7 @@ func TestRecordSaysWhatAClientHasDone(t *testing.T) {
 	sum := sha256.Sum256([]byte(m.Token()))
 	fence := m.Fence()
 	other := c.NewMutex("k", ttl)
-	ended, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	ended, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, other.Lock(ended), redlock.ErrHeld)
 	require.NoError(t, m.Unlock(t.Context()))
