@@ -1,6 +1,7 @@
 package mux
 
 import (
+	"errors"
 	"time"
 
 	"github.com/redburst/redburst/conn"
@@ -34,6 +35,9 @@ type Standing struct {
 	// Withheld has no yes of the master count until the Standing is another one: not that of an operation that is
 	// under way either. It counts then, or fails.
 	Withheld bool
+	// Forgot says that the master may have forgotten by now what it has said yes to: no yes of before counts any more, to no
+	// operation that is under way. It says so once, of each loss.
+	Forgot bool
 	// Ask is to be sent to the master on this connection. It draws so many Replies.
 	Ask     []byte
 	Replies int
@@ -73,6 +77,9 @@ func (m *Mux) stand(i int, st Standing, now time.Duration) {
 	}
 	if len(st.Ask) > 0 {
 		m.askStanding(i, st, now)
+	}
+	if st.Forgot {
+		m.failYes(i, now)
 	}
 	barred := now < s.quarantinedUntil
 	switch was := s.state.Phase; {
@@ -159,6 +166,29 @@ func (m *Mux) castWithheld(i int, cause error, now time.Duration) {
 			m.cast(op, i, VerdictFailed, cause)
 			op.Votes[i].Int, op.Votes[i].Reply = 0, resp.Value{}
 		}
+		m.settle(op, now)
+		op = m.ops.first // whoever was told may have forgotten another
+	}
+}
+
+// errForgot is the cause of a failed vote of a master that has said yes, and has lost its keys since.
+var errForgot = errors.New("mux: it may have forgotten what it has said yes to")
+
+// failYes has each yes fail that a master has said to an operation that is under way, whether it was withheld or not.
+func (m *Mux) failYes(i int, now time.Duration) {
+	for op := m.ops.first; op != nil; {
+		if len(op.Votes) == 0 || !op.Votes[i].withheld && op.Votes[i].Verdict != VerdictYes {
+			op = op.next
+			continue
+		}
+		v := &op.Votes[i]
+		if !v.withheld {
+			op.yes--
+			op.open++
+		}
+		v.withheld = false
+		m.cast(op, i, VerdictFailed, errForgot)
+		v.Int, v.Reply = 0, resp.Value{}
 		m.settle(op, now)
 		op = m.ops.first // whoever was told may have forgotten another
 	}

@@ -285,3 +285,43 @@ func TestAYesThatComesInQuarantineDoesNotCount(t *testing.T) {
 		})
 	}
 }
+
+// A master has said yes, and loses its keys before the operation is decided: its yes counts no more, whether it was withheld
+// or not. One that it gives afterwards does.
+func TestAYesFromBeforeALossDoesNotCount(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]mux.Standing{"it counted": {}, "it was withheld": {Withheld: true}} {
+		t.Run(name, func(t *testing.T) {
+			masters := redlocktest.Start(t, 1)
+			asked, answer := make(chan struct{}, 2), make(chan struct{})
+			slow := newFake(t, "slow", func() script {
+				return func([]string) (string, bool) {
+					asked <- struct{}{}
+					<-answer
+					return "+OK\r\n", true
+				}
+			})
+			k := keeps(func(int, conn.Server, conn.Server) (time.Duration, string) { return 0, "" })
+			m := open(t, mux.Config{Masters: []string{masters.Addr(0), slow.addr()}, Keeper: k})
+			waitUp(t, m, 2)
+			for round, won := range []bool{false, false, true} {
+				k.stand(m, 0, before)
+				op, done := acquire("k", "t"), make(chan error, 1)
+				go func() { done <- m.Do(t.Context(), op) }()
+				<-asked
+				refused := acquire("k", "another's")
+				require.NoError(t, m.Do(t.Context(), refused), "its reply comes after the other's")
+				require.Equal(t, mux.VerdictNo, refused.Votes[0].Verdict)
+				k.stand(m, 0, mux.Standing{Forgot: !won})
+				k.stand(m, 0, mux.Standing{})
+				answer <- struct{}{}
+				<-done
+				<-asked
+				answer <- struct{}{}
+				require.Equal(t, won, op.Won(), round)
+				_, err := masters.Do(0, "DEL", "k")
+				require.NoError(t, err)
+			}
+		})
+	}
+}

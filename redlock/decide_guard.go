@@ -50,6 +50,7 @@ type guard struct {
 
 	places []place
 	inUse  bool                  // this client has found more than half of the masters marked as used
+	seen   bool                  // ... or one, which may be down by now
 	news   bool                  // something has happened since News
 	heeded time.Duration         // longest, at the last News
 	at     time.Duration         // of the latest event
@@ -103,6 +104,7 @@ type place struct {
 	heard    string        // the witness that named it otherwise when it has said so last
 	told     bool          // the witness has changed, or all was lost, since it was read
 	swept    bool          // all was lost since it was read
+	forgot   bool          // it may have forgotten what it has said yes to, and the mux is to be told
 	failed   time.Duration // when it answered with an error first; 0 if it did not
 	missing  string        // to be shown
 	distrust bool          // we know that it may have forgotten locks, and the witness may not
@@ -194,6 +196,7 @@ func (g *guard) Connected(i int, before, now conn.Server, at time.Duration) {
 func (p *place) lose(why string, at time.Duration) {
 	p.known, p.own, p.from, p.why, p.lost = at, at, at, why, why
 	p.had = "" // what has become of the witness is no flush
+	p.forgot = true
 }
 
 // disconnected notes that a connection has ended.
@@ -218,7 +221,10 @@ func (g *guard) push(i int, keys resp.Value, at time.Duration) {
 		return
 	}
 	g.at, g.news = at, true
-	p.told, p.unnamed, p.swept = true, p.unnamed || keys.IsNull(), p.swept || keys.IsNull()
+	p.told = true
+	if keys.IsNull() {
+		p.unnamed, p.swept, p.forgot = true, true, true
+	}
 	switch {
 	case p.reading == witnessRead:
 		p.reading = witnessUnread
@@ -278,7 +284,7 @@ func (g *guard) toldWitness(p *place, text string, failed bool) {
 		p.reading, p.failed = witnessUnread, g.at
 		g.lookAgain()
 	case failed:
-		if p.told && (p.member || g.inUse) { // nobody knows what has become of it
+		if p.told && (p.member || g.inUse || p.swept) { // nobody knows what has become of it
 			g.wasFlushed(p)
 		}
 		p.reading, p.missing = witnessRefused, g.refusal(text)
@@ -301,6 +307,7 @@ func (g *guard) read(p *place, text string, ours bool) {
 	}
 	p.reading, p.text, p.told = witnessRead, text, false
 	p.w, p.ok = parseWitness(text)
+	g.seen = g.seen || p.ok && p.w.used && !p.afresh
 	if p.ok && p.w.run == p.server.RunID && !p.w.names(p.server) && text != p.heard { // another may know better: two would write in turn for ever
 		p.unnamed, p.heard = true, text
 	}
@@ -314,7 +321,7 @@ func (g *guard) read(p *place, text string, ours bool) {
 	p.swept = false
 	c := g.clocks(p)
 	p.since, p.born = g.at-c.age(p.w.since), g.at-c.age(p.w.born)
-	if ours && !p.w.first {
+	if ours && (!p.w.first || p.afresh) {
 		p.distrust = false
 	}
 }
@@ -409,7 +416,7 @@ func (g *guard) step() {
 			}
 		case p.settled:
 			p.member, p.had, p.number, p.birth, p.afresh = true, p.server.RunID, p.w.number, p.w.birth, false
-		case p.decided && (p.refused == 0 || g.at-p.refused > flushedWithin):
+		case p.decided && p.reading == witnessRead && (p.refused == 0 || g.at-p.refused > flushedWithin):
 			p.wrote = p.wanted.String()
 			p.ask, p.asked = appendWrite(nil, g.key, p.text, p.wrote, p.server.Tracking)
 			p.reading = witnessAsked
@@ -439,7 +446,7 @@ func (g *guard) standing() (all, used int) {
 
 // unused returns how many masters were reached, and whether none says that the list is used.
 func (g *guard) unused() (reached int, none bool) {
-	none = !g.inUse
+	none = !g.inUse && !g.seen
 	for i := range g.places {
 		p := &g.places[i]
 		if !p.up {
@@ -472,7 +479,7 @@ func (g *guard) noteFlush() {
 	if g.restart > 0 || !anew || n < len(g.places)-g.quorum()+1 {
 		return
 	}
-	g.inUse = false
+	g.inUse, g.seen = false, false
 	for i := range g.places {
 		if p := &g.places[i]; p.member {
 			p.had, p.afresh, p.distrust, p.lost, p.own = "", true, false, "", forgotNothing
@@ -561,7 +568,8 @@ func (g *guard) decide(p *place) {
 func (g *guard) Standing(i int) (st mux.Standing) {
 	p := &g.places[i]
 	st.Ask, st.Replies, st.Missing = p.ask, len(p.asked), p.missing
-	p.ask, p.missing = nil, ""
+	st.Forgot = p.forgot
+	p.ask, p.missing, p.forgot = nil, "", false
 	if !p.up {
 		return st
 	}

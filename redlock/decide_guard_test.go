@@ -791,3 +791,80 @@ func TestANewBirthIsNoFlush(t *testing.T) {
 		require.Equal(t, []time.Duration{0}, f.waits(a))
 	}
 }
+
+// What a master has said yes to before it has lost its keys is told the mux, once: a new list would make it count.
+func TestTheMuxIsToldOfALoss(t *testing.T) {
+	t.Parallel()
+	f := newFleet(3)
+	p := f.starts(0, false, fleetTTL, 0, 1, 2)
+	g := f.guards[p]
+	for range 2 {
+		require.False(t, g.Standing(2).Forgot)
+		g.push(2, parse([]byte(pushWitness)), f.now)
+		require.False(t, g.Standing(2).Forgot, "it has its keys")
+		f.settle()
+		f.servers[2].Witness = ""
+		g.push(2, parse([]byte(pushAll)), f.now)
+		require.True(t, g.Standing(2).Forgot)
+		require.False(t, g.Standing(2).Forgot)
+		f.settle()
+		require.False(t, g.Standing(2).Forgot, "what it has said since counts")
+		f.now += time.Hour
+	}
+}
+
+// A master that said that the list is used, and is down now, has said it.
+func TestWhoSaidUsedMayBeDown(t *testing.T) {
+	t.Parallel()
+	f := newFleet(3)
+	p := f.starts(0, false, fleetTTL, 0, 2)
+	f.guards[p].disconnected(2)
+	f.flush(2)
+	q := f.starts(0, false, 0, 0, 1, 2)
+	f.guards[q].disconnected(0)
+	f.uses(q, fleetTTL)
+	require.Equal(t, []time.Duration{fleetTTL, fleetTTL}, f.waits(q)[1:])
+}
+
+// A master loses its keys, and lets its witness not be read, before this client has found the list in use.
+func TestALossWhereTheWitnessCannotBeRead(t *testing.T) {
+	t.Parallel()
+	f := newFleet(3)
+	p := f.starts(0, false, 0, 0, 1, 2)
+	g := f.guards[p]
+	f.now += time.Hour
+	g.use(fleetTTL)
+	g.heed(fleetTTL, f.now)
+	deny := func() {
+		require.NotEmpty(t, g.Standing(1).Ask)
+		for range g.places[1].asked {
+			q := g.places[1].asked[0]
+			g.answered(1, fmt.Sprintf("role:master\r\nmaster_replid:%s\r\n", f.servers[1].ReplID), q == asksWitness, f.now)
+		}
+	}
+	deny()
+	g.push(1, parse([]byte(pushAll)), f.now)
+	deny()
+	f.settle()
+	require.Equal(t, fleetTTL, f.waits(p)[1])
+}
+
+// A disk is full, so that the witness cannot be written, and then it cannot be read either: it is not asked for ever.
+func TestWhatCanBeNeitherWrittenNorReadIsNotAskedForEver(t *testing.T) {
+	t.Parallel()
+	f := newFleet(3)
+	p := f.starts(0, false, fleetTTL, 0, 1, 2)
+	g := f.guards[p]
+	f.now += time.Hour
+	f.refuse = true
+	f.restart(2, true, p)
+	f.now += 2 * flushedWithin
+	g.at = f.now
+	g.step()
+	for asked := 0; g.Standing(2).Ask != nil; asked++ {
+		require.Less(t, asked, 3)
+		for range g.places[2].asked {
+			g.answered(2, "BUSY", true, f.now)
+		}
+	}
+}
