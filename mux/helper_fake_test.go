@@ -87,6 +87,8 @@ func (f *fakeMaster) handshake(args []string) (string, bool) {
 	case "SCRIPT":
 		return "$40\r\n" + strings.Repeat("0", 40) + "\r\n", true
 	case "INFO":
+		f.mu.Lock()
+		defer f.mu.Unlock()
 		info := "# Server\r\nredis_version:7.0.15\r\nrun_id:" + f.id + "\r\nuptime_in_seconds:1000\r\n"
 		return bulk(info), true
 	}
