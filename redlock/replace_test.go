@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -41,11 +42,14 @@ func newFight(t *testing.T, ttl time.Duration, clients ...*redlock.Client) *figh
 			key := w % 2
 			f.running.Go(func() {
 				for ctx.Err() == nil {
+					ran := false
 					err := c.Do(ctx, fmt.Sprint("k", key), ttl, func(in context.Context) error {
+						ran = true
 						f.inside(key, in)
 						return nil
 					}, redlock.WithFence())
-					if err != nil && ctx.Err() == nil {
+					// A release may meet one master that goes, and one that was late with its yes.
+					if err != nil && ctx.Err() == nil && !(ran && errors.Is(err, redlock.ErrNoQuorum)) {
 						f.wrong.Store(err.Error(), true)
 					}
 				}
