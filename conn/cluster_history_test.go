@@ -47,6 +47,8 @@ const stranger = 3
 
 func newHistory(t *testing.T) *history {
 	h := &history{now: moment{epoch: [3]int{1, 2, 3}}}
+	h.mu.Lock() // a client of another test may still look for whoever had the port before
+	defer h.mu.Unlock()
 	for i := range 4 {
 		h.at = append(h.at, conntest.Listen(t, func(c net.Conn) {
 			conntest.Answer(c, func(args []string) (string, bool) {
