@@ -49,9 +49,13 @@ func (m *Mux) takeFlight(op *Op, now time.Duration) *flight {
 	return f
 }
 
-// unref drops a reference to a flight. After the last it is free, and can be another's.
+// unref drops a reference to a flight. After the last it is free, and can be another's. Its operation may be under way
+// still, if votes are withheld.
 func (m *Mux) unref(f *flight) {
 	if f.refs--; f.refs == 0 {
+		if f.op != nil {
+			f.op.f = nil
+		}
 		m.flights.give(f)
 	}
 }

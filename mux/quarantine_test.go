@@ -12,6 +12,7 @@ import (
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/conn/clock"
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
 )
@@ -324,4 +325,33 @@ func TestAYesFromBeforeALossDoesNotCount(t *testing.T) {
 			}
 		})
 	}
+}
+
+// All masters have answered an operation whose votes are withheld, and another comes. It has its own votes when they are cast.
+func TestWithheldVotesTakeNoOthers(t *testing.T) {
+	t.Parallel()
+	asked, answer := make(chan struct{}), make(chan struct{})
+	f := newFake(t, "a", func() script {
+		return func([]string) (string, bool) {
+			asked <- struct{}{}
+			<-answer
+			return "+OK\r\n", true
+		}
+	})
+	k := keeps(func(int, conn.Server, conn.Server) (time.Duration, string) { return 0, "" })
+	m := open(t, mux.Config{Masters: []string{f.addr()}, Keeper: k})
+	waitUp(t, m, 1)
+	k.stand(m, 0, mux.Standing{Withheld: true})
+	first, second, done := acquire("k", "t"), acquire("l", "t"), make(chan error, 2)
+	go func() { done <- m.Do(t.Context(), first) }()
+	<-asked
+	answer <- struct{}{}
+	eventually(t, "it has answered", func() bool { return m.Masters()[0].Owed == 0 })
+	go func() { done <- m.Do(t.Context(), second) }()
+	<-asked
+	k.stand(m, 0, mux.Standing{})
+	require.NoError(t, conntest.Soon(t, "the first is decided", done))
+	answer <- struct{}{}
+	require.NoError(t, conntest.Soon(t, "the second is decided", done))
+	require.True(t, first.Won() && second.Won())
 }

@@ -181,7 +181,7 @@ func TestAListEndsWhateverOneMasterSays(t *testing.T) {
 // The only master is the majority, and so is never late.
 func TestTheOnlyMasterIsNotLateInAList(t *testing.T) {
 	t.Parallel()
-	const pages, timeout = 20, time.Second
+	const pages, timeout = 40, 2 * time.Second
 	far := listLiar{pause: 100 * time.Millisecond, row: func(string) string { return tokenRow(aToken("me")) }}
 	far.page = func(cursor string) string {
 		at, _ := strconv.Atoi(cursor)

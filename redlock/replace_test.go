@@ -155,6 +155,7 @@ func TestReplacedMasterUnderLoad(t *testing.T) {
 	}
 	kept := clients[0].NewMutex("kept", fightTTL)
 	require.NoError(t, kept.TryLock(t.Context()))
+	redlock.Confirmed(t, kept)
 	alive, stop := kept.KeepAlive(t.Context())
 	defer stop()
 	f := newFight(t, fightTTL, clients...)
@@ -205,6 +206,7 @@ func TestAMasterWhoseMachineIsGoneIsReplaced(t *testing.T) {
 	}
 	kept := clients[0].NewMutex("kept", fightTTL)
 	require.NoError(t, kept.TryLock(t.Context()))
+	redlock.Confirmed(t, kept)
 	alive, stop := kept.KeepAlive(t.Context())
 	defer stop()
 	f := newFight(t, fightTTL, clients...)
@@ -357,6 +359,7 @@ func TestNameThatLeadsElsewhereUnderLoad(t *testing.T) {
 			}
 			kept := clients[0].NewMutex("kept", fightTTL)
 			require.NoError(t, kept.TryLock(t.Context()))
+			redlock.Confirmed(t, kept)
 			alive, stop := kept.KeepAlive(t.Context())
 			defer stop()
 			f := newFight(t, fightTTL, clients...)
