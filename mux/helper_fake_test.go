@@ -109,12 +109,19 @@ func (f *fakeMaster) cut() {
 
 // send writes to all connections what no command has asked for.
 func (f *fakeMaster) send(t testing.TB, text string) {
+	require.NoError(t, f.write(text))
+}
+
+// write is send, to connections that may be gone.
+func (f *fakeMaster) write(text string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for c := range f.conns {
-		_, err := c.Write([]byte(text))
-		require.NoError(t, err)
+		if _, err := c.Write([]byte(text)); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // stop ends it. Then connections to it are refused.

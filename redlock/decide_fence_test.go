@@ -182,7 +182,7 @@ func TestRepairsCarryTheFence(t *testing.T) {
 		require.NoError(t, m.TryLock(t.Context()))
 		require.Eventually(t, func() bool { return remember(t, masters, what, m.Fence()) == 3 }, hanging, 5*time.Millisecond)
 		Confirmed(t, m)
-		command(t, masters, 1, "FLUSHALL")
+		command(t, masters, 1, "DEL", what, "{"+what+"}:fence")
 		command(t, masters, 2, "DEL", "{"+what+"}:fence")
 		does(m)
 		require.Positive(t, m.Remaining(), what)

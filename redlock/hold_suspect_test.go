@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -106,7 +107,11 @@ func TestLostAnswersHideNoLoss(t *testing.T) {
 			require.Eventually(t, func() bool { return c.Stats().Masters[i].Owed == 0 }, time.Minute, time.Millisecond)
 			reaches(t, c, i, "up")
 		}
-		require.ErrorIs(t, ask(), redlock.ErrNotHeld)
+		err := ask()
+		for begun := time.Now(); errors.Is(err, redlock.ErrNoQuorum) && time.Since(begun) < time.Minute; {
+			err = ask() // a busy machine makes masters late
+		}
+		require.ErrorIs(t, err, redlock.ErrNotHeld)
 	})
 }
 

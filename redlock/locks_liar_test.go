@@ -204,38 +204,44 @@ func TestOneMasterDoesNotDecorateLocks(t *testing.T) {
 		readers[i] = fmt.Sprint(i%50, "-", token) // each twice
 	}
 	c, _ := besideALiar(t, listLiar{page: lastPage, row: func(string) string { return readersRow(readers...) }}, many, busy)
-	held, words := 0, 0
-	var last error
-	for l, err := range c.Locks(t.Context(), "lock:*") {
-		if last = err; err != nil {
-			continue
-		}
-		require.Equal(t, redlock.KindPlain, l.Kind)
-		require.Zero(t, l.Readers)
-		require.True(t, l.Held)
-		held++
-		for _, h := range l.Holders {
-			require.Equal(t, len(h.Masters) == 2, h.Held, "it is named twice by one master")
-			if !h.Held {
-				words += len(h.Token.Reveal()) + 100
+	words := 0
+	for begun := time.Now(); words <= 2<<20 && time.Since(begun) < time.Minute; { // the list goes on without one that is late
+		held := 0
+		words = 0
+		var last error
+		for l, err := range c.Locks(t.Context(), "lock:*") {
+			if last = err; err != nil {
+				continue
+			}
+			require.Equal(t, redlock.KindPlain, l.Kind)
+			require.Zero(t, l.Readers)
+			require.True(t, l.Held)
+			held++
+			for _, h := range l.Holders {
+				require.Equal(t, len(h.Masters) == 2, h.Held, "it is named twice by one master")
+				if !h.Held {
+					words += len(h.Token.Reveal()) + 100
+				}
 			}
 		}
+		require.Equal(t, many, held)
+		require.LessOrEqual(t, words, 4<<20)
+		require.ErrorIs(t, last, redlock.ErrIncomplete)
 	}
-	require.Equal(t, many, held)
-	require.LessOrEqual(t, words, 4<<20)
 	require.Greater(t, words, 2<<20)
-	require.ErrorIs(t, last, redlock.ErrIncomplete)
 
 	row := func(key string) string { return readersRow(aToken(key+strings.Repeat("w", 100)), aToken(freshName())) }
 	c, _ = besideALiar(t, listLiar{page: lastPage, row: row}, 1, busy)
-	words = 0
 	for range 2 { // each list has its own bound
-		for l, err := range c.Locks(t.Context(), "lock:*") {
-			require.NoError(t, err)
-			words += len(l.Holders)
-		}
+		require.Eventually(t, func() bool {
+			holders := 0
+			for l, err := range c.Locks(t.Context(), "lock:*") {
+				require.NoError(t, err)
+				holders += len(l.Holders)
+			}
+			return holders == 3
+		}, time.Minute, time.Millisecond)
 	}
-	require.Equal(t, 2*3, words)
 }
 
 // A mark that one master has, or a few, hides no permits that are held.

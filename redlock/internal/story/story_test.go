@@ -502,7 +502,7 @@ func TestLiveRecordsThatAreReadInTurnOverlapNot(t *testing.T) {
 // taken, whether they were flushed at once or one after the other, and whoever finds it.
 func TestTheFlushedMastersAreNamed(t *testing.T) {
 	for _, how := range []string{"at once", "one after the other", "found by the release"} {
-		t.Run(how, func(t *testing.T) {
+		scene := func(t *testing.T) bool {
 			s := newScene(t, 5)
 			a := s.actor("web-1", nil).sees(5)
 			ttl, inTurn, kept := 10*time.Second, how == "one after the other", how != "found by the release"
@@ -535,6 +535,9 @@ func TestTheFlushedMastersAreNamed(t *testing.T) {
 			}
 			told := s.tell()
 			losses := ofMatter(told, story.Loss)
+			if len(losses) == 0 && strings.Contains(fmt.Sprint(told.Findings), "its yes does not count") {
+				return false // nor can it say no: a busy machine has made masters late as the lock was taken
+			}
 			require.Len(t, losses, 1, told.Findings)
 			f := losses[0]
 			require.Equal(t, story.Deleted, f.Cause, f.Text)
@@ -543,6 +546,15 @@ func TestTheFlushedMastersAreNamed(t *testing.T) {
 			if how == "at once" {
 				require.Len(t, f.Masters, len(want), f.Text)
 			}
+			return true
+		}
+		t.Run(how, func(t *testing.T) {
+			for range 10 {
+				if scene(t) {
+					return
+				}
+			}
+			require.Fail(t, "masters are late each time")
 		})
 	}
 }
