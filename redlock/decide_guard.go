@@ -100,6 +100,7 @@ type place struct {
 	refused  time.Duration // when it was last refused though it may be read; 0 if it was not
 	ask      []byte        // to be sent
 	asked    []inquiry     // ... or sent, and not answered
+	sent     time.Duration // when the witness was last asked for
 	unnamed  bool          // it is to say who it is: it has lost all that it had, or the witness names it otherwise
 	heard    string        // the witness that named it otherwise when it has said so last
 	told     bool          // the witness has changed, or all was lost, since it was read
@@ -412,7 +413,7 @@ func (g *guard) step() {
 			}
 			if p.unnamed = false; p.reading != witnessRefused {
 				p.ask, p.asked = appendRead(p.ask, p.asked, g.key, p.server.Tracking)
-				p.reading = witnessAsked
+				p.reading, p.sent = witnessAsked, g.at
 			}
 		case p.settled:
 			p.member, p.had, p.number, p.birth, p.afresh = true, p.server.RunID, p.w.number, p.w.birth, false
@@ -462,6 +463,13 @@ func (g *guard) unused() (reached int, none bool) {
 	return reached, none
 }
 
+// learning reports whether a master is about to say whether the list is used. One that hangs is not waited for for long.
+func (g *guard) learning() bool {
+	return slices.ContainsFunc(g.places, func(p place) bool {
+		return p.up && p.failed == 0 && (p.reading == witnessUnread || p.reading == witnessAsked && p.wrote == "" && g.at-p.sent <= flushedWithin)
+	})
+}
+
 // noteFlush finds out whether all masters were flushed at once.
 func (g *guard) noteFlush() {
 	n, anew := 0, false
@@ -505,7 +513,9 @@ func (g *guard) decide(p *place) {
 		return
 	}
 	reached, none := g.unused()
-	names := p.ok && !p.distrust && p.w.names(p.server)
+	// Who has met it after it was flushed, and did not know that the list is used, has made it the first there.
+	late := p.ok && p.w.first && p.lost != "" && !p.afresh && !none && g.restart == 0
+	names := p.ok && !p.distrust && !late && p.w.names(p.server)
 	c := g.clocks(p)
 	w, since, born := p.w, p.known, p.born
 	bear := func() { w.number, w.birth, born = max(w.number, p.number)+1, g.name(), p.known }
@@ -517,12 +527,15 @@ func (g *guard) decide(p *place) {
 		since = p.since
 	case p.ok:
 		w.first = false
-		if p.server.Unexpected || p.distrust {
+		if p.server.Unexpected || p.distrust || late {
 			bear()
 		}
 	case !none:
 		w = witness{used: true}
 		bear()
+	case reached > len(g.places)-g.quorum() && g.restart == 0 && g.learning():
+		g.lookAgain()
+		return
 	case reached > len(g.places)-g.quorum():
 		w = witness{first: true}
 		bear()

@@ -96,19 +96,25 @@ func (f *fleet) settle() {
 		for p, g := range f.guards {
 			g.news = false
 			for i := range f.servers {
-				st := g.Standing(i)
-				if st.Ask == nil || !g.places[i].up {
-					continue
-				}
-				again = true
-				if args := contactArgs(st.Ask); args[0] == "EVAL" && args[4] == f.servers[i].Witness && !f.refuse {
-					f.write(i, args[5], pushWitness)
-				}
-				f.tracks[p][i] = f.servers[i].Tracking
-				g.answer(i, f.servers[i], f.now)
+				again = f.speak(p, i) || again
 			}
 		}
 	}
+}
+
+// speak has a master answer what a process asks it; false if that is nothing.
+func (f *fleet) speak(p, i int) bool {
+	g := f.guards[p]
+	st := g.Standing(i)
+	if st.Ask == nil || !g.places[i].up {
+		return false
+	}
+	if args := contactArgs(st.Ask); args[0] == "EVAL" && args[4] == f.servers[i].Witness && !f.refuse {
+		f.write(i, args[5], pushWitness)
+	}
+	f.tracks[p][i] = f.servers[i].Tracking
+	g.answer(i, f.servers[i], f.now)
+	return true
 }
 
 func (f *fleet) flush(all ...int) {
@@ -866,5 +872,67 @@ func TestWhatCanBeNeitherWrittenNorReadIsNotAskedForEver(t *testing.T) {
 		for range g.places[2].asked {
 			g.answered(2, "BUSY", true, f.now)
 		}
+	}
+}
+
+// A client meets a master that nobody has met, and one that was flushed. Another has a lock by that one and the third, which
+// says so. That the two are the first there counts for nothing.
+func TestNobodyIsTheFirstInAUsedList(t *testing.T) {
+	t.Parallel()
+	const late = 2 * flushedWithin
+	set := func(ask bool) (f *fleet, holder, other int) {
+		f = newFleet(3)
+		other = f.starts(0, false, 0)
+		if ask { // it is connected before anybody takes a lock
+			f.connect(other, 0, 1, 2)
+		}
+		holder = f.starts(0, false, fleetTTL, 1, 2)
+		f.now += time.Hour
+		return f, holder, other
+	}
+	takes := func(f *fleet, process int) *guard {
+		g := f.guards[process]
+		g.use(fleetTTL)
+		g.heed(fleetTTL, f.now)
+		return g
+	}
+	for name, meets := range map[string]func() (f *fleet, process int){
+		"an idle client, which reads again": func() (*fleet, int) {
+			f, holder, q := set(true)
+			f.guards[holder].disconnected(1)
+			f.write(1, "", pushAll)
+			g := takes(f, q)
+			for i := range 2 {
+				require.True(t, f.speak(q, i))
+				require.Nil(t, g.Standing(i).Ask, "it waits for what the third says")
+			}
+			return f, q
+		},
+		"the holder sees the flush, and that another was faster": func() (*fleet, int) {
+			f, holder, q := set(false)
+			f.write(1, "", pushAll)
+			g := takes(f, q)
+			for i := range 2 {
+				g.Connected(i, conn.Server{}, f.servers[i], f.now)
+			}
+			for i := range 2 {
+				require.True(t, f.speak(q, i))
+				require.Contains(t, f.servers[i].Witness, "first")
+				g.disconnected(i)
+			}
+			f.settle()
+			f.pass(late)
+			require.Positive(t, f.waits(holder)[1])
+			f.connect(holder, 0)
+			return f, f.starts(0, false, fleetTTL, 0, 1, 2)
+		},
+	} {
+		f, process := meets()
+		f.settle()
+		f.pass(late)
+		waits := f.waits(process)
+		require.Positive(t, waits[1], name)
+		require.GreaterOrEqual(t, waits[1], fleetTTL-2*late, name)
+		require.Zero(t, waits[2], name)
 	}
 }
