@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -34,11 +35,12 @@ func TestClosedClientLeavesItsQueues(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	holds := opened(t, masters.Addrs(), nil)
-	keys := []string{"a", "b", "c", "d"}
-	for _, key := range keys {
-		require.NoError(t, holds.NewMutex(key, term30).Lock(t.Context()))
-	}
-	for n := 0; n < 5; {
+	for n, try := 0, 0; n < 5; try++ {
+		var keys []string // what comes late on a busy machine is in no later queue
+		for _, key := range []string{"a", "b", "c", "d"} {
+			keys = append(keys, fmt.Sprint(key, try))
+			require.NoError(t, holds.NewMutex(keys[len(keys)-1], term30).Lock(t.Context()))
+		}
 		closes := opened(t, masters.Addrs(), nil)
 		var ended []<-chan error
 		for _, key := range keys {
@@ -47,7 +49,7 @@ func TestClosedClientLeavesItsQueues(t *testing.T) {
 				ended = append(ended, locks(t, closes.NewMutex(key, term30)))
 			}
 		}
-		ended = append(ended, locks(t, closes.NewMutex("a", term30, WithKeys("b", "c"))))
+		ended = append(ended, locks(t, closes.NewMutex(keys[0], term30, WithKeys(keys[1:3]...))))
 		for i := range masters.N() { // whatever is left stays
 			command(t, masters, i, "EVAL", "for _, key in ipairs(redis.call('KEYS', '*:line*')) do redis.call('PERSIST', key) end", "0")
 		}
