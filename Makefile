@@ -51,8 +51,10 @@ tools: ## install what the tests need, if it is missing: redis-server and a C co
 
 # Bytes and values have no goroutines, so they need no race detector. It allocates, and slows down the models and what
 # compares scripts with theirs: such tests are left out with it, and run without. Others do less with it.
+# The tests of the locks have the machine for themselves: many are about what is late.
 test: need-redis need-cc ## run all tests
-	CI=true GORACE='$(GORACE)' $(GO) test -race -shuffle=on -timeout 30m $$($(GO) list ./... | grep -vE '/redburst/(fuzz|resp(/.*)?)$$')
+	CI=true GORACE='$(GORACE)' $(GO) test -race -shuffle=on -timeout 30m ./redlock
+	CI=true GORACE='$(GORACE)' $(GO) test -race -shuffle=on -timeout 30m $$($(GO) list ./... | grep -vE '/redburst/(fuzz|redlock|resp(/.*)?)$$')
 	CI=true $(GO) test -shuffle=on ./fuzz ./resp/...
 	CI=true $(GO) test -short -run 'Alloc|Model|Scripts|Combination' ./conn ./mux ./redlock
 	cd redlock/examples/fencesql && CI=true $(GO) test ./...
