@@ -117,6 +117,7 @@ func TestAReleasedSlotIsTriedAtOnce(t *testing.T) {
 	done := locks(t, waiter)
 	for range 20 {
 		asleep(t, c, waiter.names()[0])
+		require.Eventually(t, func() bool { return c.Stats().EventsWaiting == 0 }, hanging, time.Millisecond)
 		before, aim := failed.Load(), waiter.slot()
 		i := slices.IndexFunc(held, func(m *Mutex) bool {
 			_, slot, _ := kind.CutSlot(m.Token())
@@ -124,6 +125,7 @@ func TestAReleasedSlotIsTriedAtOnce(t *testing.T) {
 		})
 		require.NoError(t, held[i].Unlock(t.Context()))
 		comes(t, done)
+		require.Eventually(t, func() bool { return c.Stats().EventsWaiting == 0 }, hanging, time.Millisecond)
 		require.Equal(t, before, failed.Load())
 		held[i], waiter = waiter, held[i]
 		done = locks(t, waiter)
