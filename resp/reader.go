@@ -129,7 +129,12 @@ func (r *Reader) Advance(n int) {
 
 // Offset is the number of bytes in the stream, since NewReader or Reset, up to
 // the end of the last frame that Next has returned or skipped.
-func (r *Reader) Offset() int64 { return r.base + int64(r.start) }
+func (r *Reader) Offset() int64 {
+	if r.beyond.left > 0 { // of the frame that is being skipped some is gone
+		return r.base + int64(r.start) - r.skipped.Bytes
+	}
+	return r.base + int64(r.start)
+}
 
 // makeRoom is the slow part of Free. It makes room for min bytes: it moves what
 // is still needed to the beginning of the buffer, or to a larger one. It gives up
