@@ -33,10 +33,16 @@ func ask(t *testing.T, m *mux.Mux) mux.Sent {
 	return mux.Sent{To: third, First: op.Started, Last: clock.Now()}
 }
 
-// A gate answers after it was opened.
-func gate() (answer script, open func()) {
+// A gate answers after it was opened. A test that has failed waits for none.
+func gate(t *testing.T) (answer script, open func()) {
 	opened := make(chan struct{})
-	return func([]string) (string, bool) { <-opened; return ":1\r\n", true }, func() { close(opened) }
+	return func([]string) (string, bool) {
+		select {
+		case <-opened:
+		case <-t.Context().Done():
+		}
+		return ":1\r\n", true
+	}, func() { close(opened) }
 }
 
 func TestHeardTellsWhatBecameOfStragglers(t *testing.T) {
@@ -55,10 +61,20 @@ func TestHeardTellsWhatBecameOfStragglers(t *testing.T) {
 		t.Helper()
 		eventually(t, what, func() bool { return is(t, m, of, what) })
 	}
+	// askSoon asks until an answer comes soon, as on a busy machine it may come late.
+	askSoon := func(t *testing.T, m *mux.Mux) (of mux.Sent) {
+		t.Helper()
+		eventually(t, "it is answered soon", func() bool {
+			of = ask(t, m)
+			eventually(t, "the answer", func() bool { return !is(t, m, of, "") })
+			return is(t, m, of, soon)
+		})
+		return of
+	}
 	for range 2 { // on a second Mux, too
 		t.Run("it is answered", func(t *testing.T) {
 			t.Parallel()
-			answer, open := gate()
+			answer, open := gate(t)
 			m, _ := heardOf(t, answer)
 			of := ask(t, m)
 			require.True(t, is(t, m, of, ""))
@@ -67,12 +83,11 @@ func TestHeardTellsWhatBecameOfStragglers(t *testing.T) {
 			if clock.Now()-of.First < 50*time.Millisecond {
 				require.True(t, is(t, m, of, soon), "it was read within 50 ms")
 			}
-			again := ask(t, m)
-			becomes(t, m, again, soon)
+			askSoon(t, m)
 		})
 		t.Run("it is answered late", func(t *testing.T) {
 			t.Parallel()
-			answer, open := gate()
+			answer, open := gate(t)
 			m, _ := heardOf(t, answer)
 			of := ask(t, m)
 			second := ask(t, m)
@@ -80,22 +95,20 @@ func TestHeardTellsWhatBecameOfStragglers(t *testing.T) {
 			open()
 			becomes(t, m, second, late)
 			require.True(t, is(t, m, of, late))
-			after := ask(t, m)
-			becomes(t, m, after, soon)
+			askSoon(t, m)
 			require.True(t, is(t, m, of, late), "what was late remains so")
 			require.True(t, is(t, m, second, late))
 		})
 		t.Run("its connection ends first", func(t *testing.T) {
 			t.Parallel()
-			answer, open := gate()
+			answer, open := gate(t)
 			m, f := heardOf(t, answer)
 			of := ask(t, m)
 			f.cut()
 			becomes(t, m, of, never)
 			open()
 			waitUp(t, m, 3)
-			after := ask(t, m)
-			becomes(t, m, after, soon)
+			after := askSoon(t, m)
 			require.True(t, is(t, m, of, never), "another connection tells nothing of it")
 			f.cut() // with nothing owed
 			eventually(t, "it is connected again", func() bool { return m.Masters()[2].Connects == 3 })
@@ -104,7 +117,7 @@ func TestHeardTellsWhatBecameOfStragglers(t *testing.T) {
 		})
 		t.Run("its process is another", func(t *testing.T) {
 			t.Parallel()
-			answer, open := gate()
+			answer, open := gate(t)
 			defer open()
 			m, f := heardOf(t, answer)
 			of := ask(t, m)
@@ -180,7 +193,7 @@ func TestASuspectsYesCountsForNothing(t *testing.T) {
 func TestAStragglersYesCountsIfItWasInTime(t *testing.T) {
 	t.Parallel()
 	for _, late := range []bool{false, true} {
-		answer, open := gate()
+		answer, open := gate(t)
 		m, _ := heardOf(t, answer)
 		of := ask(t, m)
 		op := vote("k")
@@ -203,7 +216,7 @@ func TestAStragglersYesCountsIfItWasInTime(t *testing.T) {
 // An operation that is won waits a little for the other votes, and no longer.
 func TestGrace(t *testing.T) {
 	t.Parallel()
-	answer, open := gate()
+	answer, open := gate(t)
 	m, _ := heardOf(t, answer)
 	for range 2 {
 		op := vote("k")
@@ -211,9 +224,16 @@ func TestGrace(t *testing.T) {
 		require.NoError(t, m.Do(t.Context(), op))
 		require.Equal(t, mux.VerdictPending, op.Votes[2].Verdict)
 		require.GreaterOrEqual(t, op.Decided-op.Started, op.Grace)
-		op = vote("k")
-		op.Grace, op.Timeout = time.Minute, 30*time.Millisecond
-		require.NoError(t, m.Do(t.Context(), op), "it is won")
+		for timeout := 30 * time.Millisecond; ; timeout *= 2 { // on a busy machine even the first two may need more
+			op = vote("k")
+			op.Grace, op.Timeout = time.Minute, timeout
+			if err := m.Do(t.Context(), op); err == nil {
+				break // it is won
+			} else {
+				require.ErrorIs(t, err, mux.ErrTimeout)
+				require.Less(t, timeout, 10*time.Second)
+			}
+		}
 		op = vote("k")
 		op.Grace, op.Quorum, op.Timeout = time.Minute, 3, 30*time.Millisecond
 		require.ErrorIs(t, m.Do(t.Context(), op), mux.ErrTimeout)

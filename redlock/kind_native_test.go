@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
@@ -60,11 +61,22 @@ func TestNativeCommandsAreUsedWhereTheyAre(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			masters := redlocktest.Start(t, 3, redlocktest.WithArgs(c.args...))
-			lockAndBack(t, openOn(t, masters, nil))
-			for i := range 3 {
-				becomes(t, func() bool { return calls(t, masters, i, native) == c.native }, "master %d has released it", i)
-				becomes(t, func() bool { return calls(t, masters, i, "EVALSHA") == c.scripts }, "master %d was sent scripts", i)
-				require.Zero(t, calls(t, masters, i, "EVAL"))
+			client := openOn(t, masters, nil)
+			var texts [3]int
+			for n := 1; n <= 2; n++ {
+				lockAndBack(t, client)
+				for i := range 3 {
+					becomes(t, func() bool { return calls(t, masters, i, native) == n*c.native }, "master %d has released it", i)
+					becomes(t, func() bool { return calls(t, masters, i, "EVALSHA") == n*c.scripts }, "master %d was sent scripts", i)
+					becomes(t, func() bool {
+						witness, err := masters.Do(i, "GET", "{}:since")
+						return err == nil && strings.Contains(fmt.Sprint(witness), "used")
+					}, "master %d has its witness", i)
+					if n > 1 {
+						require.Equal(t, texts[i], calls(t, masters, i, "EVAL"), "the witness alone is written by a script's text")
+					}
+					texts[i] = calls(t, masters, i, "EVAL")
+				}
 			}
 		})
 	}

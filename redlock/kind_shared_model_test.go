@@ -146,7 +146,7 @@ func (m *sharedModel) left(i int) string {
 }
 
 func TestModelReadersExcludeWriters(t *testing.T) {
-	breaksNothing(t, 500, map[moment]float64{beside: .5, wrote: .5, restored: .02, raised: .1},
+	breaksNothing(t, 500, map[moment]float64{beside: .5, wrote: .5, restored: .005, raised: .1},
 		setting{name: "readers and writers", kind: sharedModel{}})
 }
 
