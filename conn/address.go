@@ -51,6 +51,7 @@ type Address struct {
 //	cluster://user:password@host1:6379,host2:6379?db=1
 //
 // The port defaults to 6379 and the database to 0. The database may also be given as ?db=1.
+// In a scheme, valkey means redis: valkey:// is redis://, and valkeys:// is rediss://.
 //
 // sentinel:// is the master of a group that sentinels monitor. [Dial] asks them where it
 // is. sentinels:// is the same with TLS, to the sentinels and to the master. ParseAddress also
@@ -227,7 +228,11 @@ func parseAddress(s string) (Address, error) {
 	}
 	a := Address{port: defaultPort}
 	unix, sentinel, cluster := false, false, false
-	switch strings.ToLower(scheme) {
+	known := strings.ToLower(scheme)
+	if rest, ok := strings.CutPrefix(known, "valkey"); ok {
+		known = "redis" + rest
+	}
+	switch known {
 	case "redis":
 	case "rediss":
 		a.tls = true
@@ -242,7 +247,7 @@ func parseAddress(s string) (Address, error) {
 	case "clusters", "rediss+cluster", "rediss-cluster":
 		cluster, a.tls = true, true
 	default:
-		return a, fmt.Errorf("unknown scheme %q; known are redis, rediss, unix, sentinel, sentinels, cluster and clusters", scheme)
+		return a, fmt.Errorf("unknown scheme %q; known are redis, rediss, valkey, valkeys, unix, sentinel, sentinels, cluster and clusters", scheme)
 	}
 
 	// The path of a Unix socket may hold an @, and so may a password that is not encoded.

@@ -35,6 +35,8 @@ func TestAddressesAreReadAsUsersWriteThem(t *testing.T) {
 		{"redis://h:1/2?db=2", "redis://h:1/2", "h:1"},
 		{"h:1/2", "redis://h:1/2", "h:1"},
 		{"rediss://h", "rediss://h:6379", "h:6379"},
+		{"valkey://h", "h:6379", "h:6379"},
+		{"valkeys://user:secret@h:1/3", "rediss://h:1/3", "h:1"},
 		{"rediss://user:secret@[::1]:1/3", "rediss://[::1]:1/3", "[::1]:1"},
 		{"redis://user:secret@h:1", "h:1", "h:1"},
 		{"redis://:secret@h", "h:6379", "h:6379"},
@@ -156,6 +158,8 @@ func TestSentinelAddresses(t *testing.T) {
 		"redis-sentinel://a/my%2Fgroup":               "sentinel://a:26379/my%2Fgroup",
 		"sentinels://a/g":                             "sentinels://a:26379/g",
 		"rediss+sentinel://a/g":                       "sentinels://a:26379/g",
+		"valkey-sentinel://a/g":                       "sentinel://a:26379/g",
+		"VALKEYS+sentinel://a/g":                      "sentinels://a:26379/g",
 		"rediss-sentinel://:secret@127.0.0.1:1,b/g-1": "sentinels://127.0.0.1:1,b:26379/g-1",
 	} {
 		a, err := conn.ParseAddress(in)
@@ -195,6 +199,8 @@ func TestClusterAddresses(t *testing.T) {
 		"redis-cluster://a/2":                     "cluster://a:6379?db=2",
 		"clusters://a":                            "clusters://a:6379",
 		"rediss+cluster://a?db=3":                 "clusters://a:6379?db=3",
+		"valkey+cluster://a":                      "cluster://a:6379",
+		"valkeys-cluster://a":                     "clusters://a:6379",
 		"rediss-cluster://:secret@127.0.0.1:1,b2": "clusters://127.0.0.1:1,b2:6379",
 	} {
 		a, err := conn.ParseAddress(in)

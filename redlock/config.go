@@ -52,6 +52,7 @@ type Config struct {
 	//	host:port
 	//	redis://user:password@host:port/db
 	//	rediss://...                                           over TLS
+	//	valkey://..., valkeys://...                            redis:// and rediss://
 	//	unix:///path
 	//	sentinel://host:port,host:port,host:port/group         the master of a Sentinel group
 	//	sentinels://...                                        the same, over TLS

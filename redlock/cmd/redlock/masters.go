@@ -23,14 +23,14 @@ const mastersHelp = `
 The masters come from --masters, or --masters-file (one on each line, # begins a
 comment; - is stdin), or such a file that the environment variable
 REDLOCK_MASTERS_FILE names, or the variable REDLOCK_MASTERS. Write them as
-host:port, redis://host:port/db, rediss://host:port (TLS) or unix:///path. Write
-the master of a Sentinel group as sentinel://host:port,host:port/group (TLS:
-sentinels://), and a Redis Cluster as cluster://host:port,host:port (TLS:
-clusters://) with a --prefix such as {locks}: for the keys. What follows a
-cluster in a list are nodes of it, up to an address with a scheme. No sentinel
-is told the masters' password. If they demand one, put it into
-REDLOCK_SENTINEL_PASSWORD, and the name of its user, if any, into
---sentinel-username or REDLOCK_SENTINEL_USERNAME.
+host:port, redis://host:port/db, rediss://host:port (TLS), the same with valkey
+for redis, or unix:///path. Write the master of a Sentinel group as
+sentinel://host:port,host:port/group (TLS: sentinels://), and a Redis Cluster as
+cluster://host:port,host:port (TLS: clusters://) with a --prefix such as
+{locks}: for the keys. What follows a cluster in a list are nodes of it, up to
+an address with a scheme. No sentinel is told the masters' password. If they
+demand one, put it into REDLOCK_SENTINEL_PASSWORD, and the name of its user, if
+any, into --sentinel-username or REDLOCK_SENTINEL_USERNAME.
 
 The command line takes no passwords, because everybody can read it. Put them
 into the URLs of the file or of REDLOCK_MASTERS, or into REDLOCK_PASSWORD (with
@@ -191,6 +191,9 @@ const stdin = "-"
 // there before is shut down for good.
 const shutDown = "shut down:"
 
+// byteOrderMark is what some editors begin a file with.
+const byteOrderMark = "\ufeff"
+
 func readMasters(name string) (all, down []string, err error) {
 	file := os.Stdin
 	if name != stdin {
@@ -200,9 +203,12 @@ func readMasters(name string) (all, down []string, err error) {
 		defer file.Close()
 	}
 	lines := bufio.NewScanner(file)
-	for lines.Scan() {
-		list := &all
-		line, word := strings.CutPrefix(strings.TrimSpace(lines.Text()), shutDown)
+	for first := true; lines.Scan(); first = false {
+		list, text := &all, lines.Text()
+		if first {
+			text = strings.TrimPrefix(text, byteOrderMark)
+		}
+		line, word := strings.CutPrefix(strings.TrimSpace(text), shutDown)
 		if word {
 			list = &down
 		}
@@ -310,7 +316,7 @@ func (f *mastersFlags) options() (conn.Options, error) {
 		if err != nil {
 			return opt, usageError("", "--password-file: %w", err)
 		}
-		line, _, _ := strings.Cut(string(text), "\n")
+		line, _, _ := strings.Cut(strings.TrimPrefix(string(text), byteOrderMark), "\n")
 		if opt.Password = conn.NewSecret(strings.TrimSuffix(line, "\r")); opt.Password.IsZero() {
 			return opt, usageError("the password is its first line", "--password-file: %s is empty", f.passwordFile)
 		}

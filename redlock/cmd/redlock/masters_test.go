@@ -21,7 +21,7 @@ func TestMastersComeFromFlagFileAndEnvironment(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Embedded(t, 3)
 	file := filepath.Join(t.TempDir(), "masters")
-	require.NoError(t, os.WriteFile(file, []byte("# ours\n"+masters.Addr(0)+"\n\n  "+masters.Addr(1)+"   # the second\nredis://"+masters.Addr(2)+"\n"), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte("# ours\n"+masters.Addr(0)+"\n\n  "+masters.Addr(1)+"   # the second\nvalkey://"+masters.Addr(2)+"\n"), 0o600))
 	t.Run("stdin", func(t *testing.T) {
 		s := begin(t, nil, "status", "k", "--masters-file", "-")
 		_, err := s.in.Write([]byte("# ours\n" + strings.Join(masters.Addrs(), "\n") + "\n"))
@@ -91,6 +91,33 @@ func TestPasswordsComeFromEverywhereButTheCommandLine(t *testing.T) {
 	require.Equal(t, exitNoQuorum, status)
 	require.Contains(t, stderr, "password")
 	require.NotContains(t, stderr, "sesame")
+}
+
+// Editors of Windows begin a file with a byte order mark.
+func TestFilesMayBeginWithAByteOrderMark(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1, redlocktest.WithArgs("--requirepass", "sesame"))
+	dir := t.TempDir()
+	password, list, mark := filepath.Join(dir, "password"), filepath.Join(dir, "masters"), filepath.Join(dir, "mark")
+	require.NoError(t, os.WriteFile(password, []byte("\ufeffsesame\r\n"), 0o600))
+	require.NoError(t, os.WriteFile(list, []byte("\ufeff"+masters.Addr(0)+"\r\n"), 0o600))
+	require.NoError(t, os.WriteFile(mark, []byte("\ufeff\r\n"), 0o600))
+	for _, given := range []struct{ env, args []string }{
+		{nil, []string{"--masters-file", list}},
+		{[]string{fileVariable + "=" + list}, nil},
+	} {
+		status, stdout, stderr := do(t, given.env, append([]string{"status", "k", "--password-file", password}, given.args...)...)
+		require.Equal(t, exitNo, status, stdout+stderr)
+		require.Contains(t, stdout, masters.Addr(0))
+	}
+	status, _, stderr := do(t, nil, "status", "k", "--masters-file", list, "--password-file", mark)
+	require.Equal(t, exitUsage, status)
+	require.Contains(t, stderr, "is empty")
+	require.NoError(t, os.WriteFile(list, []byte("\ufeffshut down: "+masters.Addr(0)+"\n127.0.0.1:1\n"), 0o600))
+	all, down, err := readMasters(list)
+	require.NoError(t, err)
+	require.Equal(t, []string{"127.0.0.1:1"}, all)
+	require.Equal(t, []string{masters.Addr(0)}, down)
 }
 
 // Sentinels have credentials of their own, and are told no others. The command that is run is told
