@@ -32,11 +32,11 @@ type Mutex struct {
 }
 
 // NewMutex returns a lock on a key. It is not taken yet. The TTL is how long the lock outlives a
-// holder that has died. It is in whole milliseconds, at least 10, must exceed the drift, and must
-// not exceed Config.RestartGuard if that is set. A key has 1 to 16,384 bytes, and none of the
-// names that are kept beside a lock (see the package comment). If the key, the TTL or an option
-// is invalid, each call that takes, extends or releases the Mutex returns an error that says so.
-// It is no *RoundError, as no master was asked.
+// holder that has died. It is rounded down to whole milliseconds, of which it has at least 10, must
+// exceed the drift, and must not exceed Config.RestartGuard if that is set. A key has 1 to 16,384
+// bytes, and none of the names that are kept beside a lock (see the package comment). If the key,
+// the TTL or an option is invalid, each call that takes, extends or releases the Mutex returns an
+// error that says so. It is no *RoundError, as no master was asked.
 //
 // A long TTL has a cost: a master that restarts does not vote until the longest TTL that this
 // client has used has passed, counted from the first attempt that uses it.
@@ -57,13 +57,15 @@ func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex 
 // newMutex is NewMutex, and also returns what the options have set.
 func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex, options) {
 	c.check()
+	given := ttl
+	ttl = ttl.Truncate(time.Millisecond) // which is what the masters count in
 	o := options{kind: kind.Plain{}, timeout: c.cfg.roundTimeout(ttl)}
 	if len(opts) > 0 {
-		given := o // on the heap, as an Option may keep it
+		chosen := o // on the heap, as an Option may keep it
 		for _, opt := range opts {
-			opt(&given)
+			opt(&chosen)
 		}
-		o = given
+		o = chosen
 	}
 	both := new(struct {
 		Mutex
@@ -98,8 +100,6 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 		m.invalid = fmt.Errorf("the key has %d bytes, and %d are the most", len(m.onMasters()), maxKey)
 	case kind.Reserved(m.onMasters()):
 		m.invalid = errReserved
-	case ttl <= 0 || ttl%time.Millisecond != 0:
-		m.invalid = fmt.Errorf("TTL %v is not a whole number of milliseconds above zero", ttl)
 	case ttl > maxTTL:
 		m.invalid = fmt.Errorf("TTL %v is beyond a hundred years", ttl)
 	case o.minHold > maxTTL:
@@ -109,7 +109,7 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 	case c.cfg.RestartGuard > 0 && ttl > c.cfg.RestartGuard:
 		m.invalid = fmt.Errorf("TTL %v is above Config.RestartGuard, %v, which is to be the longest of all", ttl, c.cfg.RestartGuard)
 	case ttl < minTTL:
-		m.invalid = fmt.Errorf("TTL %v is too short for a round: %v is the least", ttl, minTTL)
+		m.invalid = fmt.Errorf("TTL %v is too short for a round: %v is the least", given, minTTL)
 	case m.term.drift >= ttl:
 		m.invalid = fmt.Errorf("TTL %v leaves nothing after a clock drift of %v", ttl, m.term.drift)
 	}

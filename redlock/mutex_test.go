@@ -83,10 +83,10 @@ func TestMutexThatCannotBeIsReportedByItsUse(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		for want, m := range map[string]*Mutex{
 			"the key is empty":               c.NewMutex("", ttl),
-			"TTL 0s is not":                  c.NewMutex("k", 0),
-			"TTL -1s is not":                 c.NewMutex("k", -time.Second),
-			"TTL 1.5ms is not":               c.NewMutex("k", 1500*time.Microsecond),
-			"TTL 9ms is too short":           c.NewMutex("k", 9*time.Millisecond),
+			"TTL 0s is too short":            c.NewMutex("k", 0),
+			"TTL -1s is too short":           c.NewMutex("k", -time.Second),
+			"TTL 999µs is too short":         c.NewMutex("k", 999*time.Microsecond),
+			"TTL 9.999ms is too short":       c.NewMutex("k", 9999*time.Microsecond),
 			"the token that was handed over": c.NewMutex("k", ttl, WithToken("")),
 			"round timeout 0s is not":        c.NewMutex("k", ttl, WithRoundTimeout(0)),
 			"maximum lifetime -1ns is not":   c.NewMutex("k", ttl, WithMaxLifetime(-1)),
@@ -107,6 +107,27 @@ func TestMutexThatCannotBeIsReportedByItsUse(t *testing.T) {
 	simulated(t, 3, Config{MinDrift: 50 * time.Millisecond}, func(t *testing.T, c *Client, r *fakeRounds) {
 		require.ErrorContains(t, c.NewMutex("k", 50*time.Millisecond).TryLock(t.Context()), "TTL 50ms leaves nothing")
 	})
+}
+
+// A TTL that was computed is rounded down: the masters keep whole milliseconds, and a holder must not rely on more.
+func TestATTLIsRoundedDownToAMillisecond(t *testing.T) {
+	for kind, opts := range map[string][]Option{"plain": nil, "keys": {WithKeys("l", "m")}, "fence": {WithFence()}} {
+		simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+			whole, more := c.NewMutex("k", ttl, opts...), c.NewMutex("k", ttl+time.Millisecond-1, opts...)
+			for range 2 { // the second time it was used before
+				require.NoError(t, whole.TryLock(t.Context()))
+				until := whole.Remaining()
+				require.NoError(t, whole.Unlock(t.Context()))
+				require.NoError(t, more.TryLock(t.Context()), kind)
+				require.Equal(t, until, more.Remaining(), kind)
+				time.Sleep(time.Second)
+				require.NoError(t, more.Extend(t.Context()))
+				require.Equal(t, until, more.Remaining(), kind)
+				require.NoError(t, more.Unlock(t.Context()))
+			}
+			require.NoError(t, c.Do(t.Context(), "k", time.Second/3, func(context.Context) error { return nil }, opts...))
+		})
+	}
 }
 
 func TestRoundTimeoutFollowsTheTTLWithinBounds(t *testing.T) {
