@@ -14,6 +14,7 @@ func (m *Mux) Drain() {
 	m.lock()
 	defer m.mu.Unlock()
 	m.draining = true
+	m.tellNews()
 	for _, l := range [...]*ops{&m.ops, &m.listeners} {
 		for op := l.first; op != nil; {
 			next := op.next
@@ -38,6 +39,7 @@ func (m *Mux) Close() error {
 		return nil
 	}
 	m.closed = true
+	m.tellNews()
 	m.cancel() // nobody dials any more
 	m.decideAll(ErrClosed, true)
 	for m.driving {

@@ -126,7 +126,7 @@ type Mux struct {
 	closed        bool
 	closing       chan struct{} // closed when Close is done
 	released      *sync.Cond    // told when a token is put down while closing
-	changed       chan struct{} // news for Open; nil afterwards
+	news          chan struct{} // closed when a master may vote, or may not any more; nil if nobody waits for that
 	stateChanges  []stateChange // what OnState was not told yet
 	notifying     bool          // the notifier runs
 

@@ -98,7 +98,6 @@ func prepare(cfg Config) (*Mux, error) {
 		slots:        make([]slot, n),
 		holdFor:      holdFor,
 		closing:      make(chan struct{}),
-		changed:      make(chan struct{}, 1),
 		renewalAdded: make(chan struct{}, 1),
 	}
 	m.cfg.Masters = conn.RedactAll(cfg.Masters) // a password in one would be printed
@@ -173,17 +172,21 @@ func (m *Mux) await(ctx context.Context) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	graceUntil := time.Duration(0) // since started; 0 while there is no majority
+	m.mu.Lock()
+	news := m.awaitNews()
+	m.mu.Unlock()
 	for done := ctx.Done(); ; {
 		var ended error
 		over := false
 		select {
-		case <-m.changed:
+		case <-news:
 		case <-timer.C:
 			over = true
 		case <-done:
 			ended, over = ctx.Err(), true
 		}
 		m.mu.Lock()
+		news = m.awaitNews()
 		c := m.countMasters()
 		majority := c.up >= m.majority
 		var cause error
@@ -191,7 +194,6 @@ func (m *Mux) await(ctx context.Context) error {
 		case c.fatal != nil:
 			cause = c.fatal
 		case majority && (over || c.dialing == 0):
-			m.changed = nil // nobody listens any more
 			m.mu.Unlock()
 			return nil
 		case ended != nil && c.unreached <= len(m.slots)-m.majority: // there might have been one

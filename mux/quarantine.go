@@ -91,7 +91,11 @@ func (m *Mux) stand(i int, st Standing, now time.Duration) {
 	case was == Quarantined:
 		m.setPhase(i, Up, s.link.renewalErr)
 	}
-	if s.withheld = st.Withheld && !barred; !s.withheld {
+	was := s.withheld
+	if s.withheld = st.Withheld && !barred; s.withheld != was {
+		m.tellNews()
+	}
+	if !s.withheld {
 		m.castWithheld(i, s.unbelieved(now), now)
 	}
 }

@@ -90,13 +90,19 @@ func (m *Mux) nextID(i int) uint64 {
 
 // unavailable says why a master can be asked nothing now; it is nil if the master can be asked.
 func (s *slot) unavailable(now time.Duration) error {
+	if s.link != nil && (s.debts.len() > 0 || s.owed.len() >= maxOwed || s.unsent() >= maxQueued) {
+		return ErrBacklog
+	}
+	return s.barred(now)
+}
+
+// barred says why a master may not vote now, however much it owes; it is nil if it may.
+func (s *slot) barred(now time.Duration) error {
 	switch {
 	case s.link == nil && s.state.Err != nil:
 		return s.state.Err
 	case s.link == nil:
 		return ErrConnecting
-	case s.debts.len() > 0, s.owed.len() >= maxOwed, s.unsent() >= maxQueued:
-		return ErrBacklog
 	case now < s.quarantinedUntil:
 		return s.quarantineErr
 	case now >= s.trustedUntil:

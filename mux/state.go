@@ -130,7 +130,7 @@ func (m *Mux) rtt() time.Duration {
 	return d
 }
 
-// setPhase moves a slot to a phase, and has Open and the notifier told of it.
+// setPhase moves a slot to a phase, and has Open, Ready and the notifier told of it.
 func (m *Mux) setPhase(i int, p Phase, err error) {
 	s := &m.slots[i]
 	if s.state.Phase == p && errText(s.state.Err) == errText(err) {
@@ -142,12 +142,7 @@ func (m *Mux) setPhase(i int, p Phase, err error) {
 		s.state.Since = s.state.Changed
 	}
 	s.state.Phase, s.state.Err = p, err
-	if m.changed != nil { // Open is waiting for news
-		select {
-		case m.changed <- struct{}{}:
-		default:
-		}
-	}
+	m.tellNews()
 	if m.cfg.OnState == nil {
 		return
 	}

@@ -100,6 +100,7 @@ func (m *Mux) confirm(i int, o conn.SlotOwner) {
 	case s.link == nil || o.Endpoint != s.known.Endpoint || o.Confirmed < s.since:
 	case o.Epoch == epoch || epoch == "":
 		s.trustedUntil = max(s.trustedUntil, clock.After(o.Confirmed, conn.SlotTrust))
+		m.tellNews()
 	case o.Epoch != "":
 		m.dropReplaced(i, fmt.Errorf("%w: the slot may have been another's: its config epoch is %s, and was %s", ErrSwitched, o.Epoch, epoch), "another")
 	}

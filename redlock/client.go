@@ -34,6 +34,7 @@ type Client struct {
 	replacing     chan struct{} // held by the one Replace at a time
 	replaceMaster func(ctx context.Context, old, new, name string, shutDown bool) error
 	meeting       meeting
+	awaitVotes    func(ctx context.Context) ([]mux.State, error)
 	meetMaster    func(ctx context.Context, place int) (addr string, said conn.Server, err error)
 
 	attempts sync.RWMutex // held shared by each, until its release is sent; Close waits for them
@@ -115,7 +116,7 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 	}
 	c.guard.raised = m.Judge
 	c.guard.later = func(d time.Duration) { time.AfterFunc(d, m.Judge) }
-	c.replaceMaster, c.meetMaster = m.Replace, m.Meet
+	c.replaceMaster, c.meetMaster, c.awaitVotes = m.Replace, m.Meet, m.Ready
 	c.begin(m, clock.Now)
 	if e := c.events.begin(context.Background(), EventOpened, ""); e != nil {
 		e.Client = c

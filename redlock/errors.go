@@ -182,6 +182,7 @@ const (
 	OpRevoke  Op = "revoke"  // Revoke
 	OpWatch   Op = "watch"   // Watch
 	OpLocks   Op = "locks"   // Locks
+	OpReady   Op = "ready"   // Ready
 )
 
 // Notes of a RoundError.

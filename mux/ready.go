@@ -1,0 +1,72 @@
+package mux
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redburst/redburst/conn/clock"
+)
+
+// errWithheld is why a master that is up cannot vote before it has answered what the Keeper asks.
+var errWithheld = errors.New("mux: connected, and has not answered yet whether it may vote")
+
+// Ready waits until a majority of the masters can vote: they are connected, and their Keeper has them vote. It returns
+// nil then, also if ctx has ended by now. So with a context that has ended it only looks. It asks the masters nothing.
+//
+// Otherwise it returns ctx's error when that ends, or ErrClosed when the Mux is closed or drained. The states are those
+// of that moment, in which Err says why a master cannot vote. It is nil for those that can.
+func (m *Mux) Ready(ctx context.Context) ([]State, error) {
+	for done := ctx.Done(); ; {
+		m.lock()
+		states, ready := m.voters(clock.Now())
+		news, over := m.awaitNews(), m.closed || m.draining
+		m.mu.Unlock()
+		switch err := ctx.Err(); {
+		case over:
+			return states, ErrClosed
+		case ready:
+			return states, nil
+		case err != nil:
+			return states, err
+		}
+		select {
+		case <-news:
+		case <-done:
+		}
+	}
+}
+
+// voters returns the states of all masters, with why each cannot vote, and whether a majority can.
+func (m *Mux) voters(now time.Duration) (states []State, ready bool) {
+	states, votes := m.appendStates(nil), 0
+	for i := range states {
+		if states[i].Err = m.slots[i].silenced(now); states[i].Err == nil {
+			votes++
+		}
+	}
+	return states, votes >= m.majority
+}
+
+// silenced is why a master has no vote as it stands now; nil if it has one. One that lags has.
+func (s *slot) silenced(now time.Duration) error {
+	if s.link != nil && s.withheld {
+		return errWithheld
+	}
+	return s.barred(now)
+}
+
+// awaitNews returns what is closed when a master may vote from then on, or may not any more; also when the Mux is closed.
+func (m *Mux) awaitNews() <-chan struct{} {
+	if m.news == nil {
+		m.news = make(chan struct{})
+	}
+	return m.news
+}
+
+func (m *Mux) tellNews() {
+	if m.news != nil {
+		close(m.news)
+		m.news = nil
+	}
+}
