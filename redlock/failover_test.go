@@ -90,7 +90,9 @@ func TestFailoversKeepExclusionAndService(t *testing.T) {
 			key := w % 2
 			fighting.Go(func() {
 				for ctx.Err() == nil {
+					ran := false
 					err := c.Do(ctx, fmt.Sprint("k", key), ttl, func(in context.Context) error {
+						ran = true
 						// Another may still be in here, but it must know that it has lost
 						// the lock, if we have it now.
 						if prev := current[key].Swap(&in); prev != nil && in.Err() == nil && (*prev).Err() == nil && in.Err() == nil {
@@ -101,7 +103,8 @@ func TestFailoversKeepExclusionAndService(t *testing.T) {
 						current[key].CompareAndSwap(&in, nil)
 						return nil
 					})
-					if err != nil && ctx.Err() == nil && errors.Is(err, redlock.ErrNoQuorum) && !errors.Is(err, redlock.ErrLost) {
+					// A release may meet one master that goes, and one that has not got what another had.
+					if !ran && ctx.Err() == nil && errors.Is(err, redlock.ErrNoQuorum) {
 						failures.Store(err.Error(), true)
 					}
 				}
