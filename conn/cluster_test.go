@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -236,6 +237,12 @@ func TestNodeThatOnlyAMinorityNamesIsNotAsked(t *testing.T) {
 	t.Parallel()
 	nodes, at := nodesOf(t, 3)
 	liar, thief := nodes[2], serverAs(t, "master")
+	for i := range 2 { // the liar is the first that answers
+		at[i] = farFrom(t, nodes[i].addr, 200*time.Millisecond).addr
+	}
+	for _, honest := range nodes[:2] {
+		honest.answer("CLUSTER SLOTS", slotsAt(at...))
+	}
 	liar.answer("CLUSTER SLOTS", slotsAt(thief.addr, at[0], at[1], at[2]))
 	c, err := conn.Dial(t.Context(), cluster(t, at...), ofLocks)
 	require.NoError(t, err)
