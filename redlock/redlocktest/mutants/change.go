@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -71,6 +74,31 @@ func (c *change) touches(m *mutant, all sources) bool {
 		}
 	}
 	return false
+}
+
+// newestFirst sorts mutants by the last commit since a revision that has changed them. What is to be committed is the
+// newest, and what has not changed itself comes last.
+func (c *change) newestFirst(ctx context.Context, root, revision string, all []*mutant) error {
+	log, err := output(command(ctx, root, "git", "log", "--format=", "--name-only", "--no-renames", revision+"..HEAD", "--", "*.mutant"))
+	if err != nil {
+		return err
+	}
+	age := map[string]int{}
+	for file := range strings.Lines(log) {
+		name := strings.TrimSuffix(path.Base(strings.TrimSpace(file)), ".mutant")
+		if _, known := age[name]; !known {
+			age[name] = len(age)
+		}
+	}
+	for _, m := range all {
+		if _, known := age[m.name]; !known && !c.mutants[m.name] {
+			age[m.name] = math.MaxInt
+		} else if !known {
+			age[m.name] = -1
+		}
+	}
+	slices.SortStableFunc(all, func(a, b *mutant) int { return cmp.Compare(age[a.name], age[b.name]) })
+	return nil
 }
 
 // in says whether one of its texts is in a file whose path matches.

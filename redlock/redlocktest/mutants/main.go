@@ -35,7 +35,7 @@
 //
 // -only takes those whose names match, -area those whose text is in a file whose path matches, and -change those whose text
 // differs from a revision, or that differ themselves. With -within, none begins later than that: the order is
-// by chance then, and what was not tried is said.
+// by chance then, and what was not tried is said. With both, those come first that were committed last.
 //
 // Nothing is changed here: the files that git has, or would have, are copied to a temporary
 // directory, as they are in the work tree. The tests of each fault must first pass there without it.
@@ -160,14 +160,19 @@ func (j job) do(ctx context.Context, w io.Writer) (int, error) {
 	case len(all) == 0:
 		return 2, errors.New("there is none")
 	}
+	if j.within > 0 {
+		rand.Shuffle(len(all), func(a, b int) { all[a], all[b] = all[b], all[a] })
+	}
+	if j.within > 0 && j.change != "" {
+		if err := changed.newestFirst(ctx, j.root, j.change, all); err != nil {
+			return 2, err
+		}
+	}
 	if j.list {
 		for _, m := range all {
 			fmt.Fprintf(w, "%-44s %-10s %s\n", m.name, m.breaks, m.fault)
 		}
 		return 0, nil
-	}
-	if j.within > 0 {
-		rand.Shuffle(len(all), func(a, b int) { all[a], all[b] = all[b], all[a] })
 	}
 	trees, clean, err := plant(j.root, files, max(1, j.atOnce))
 	defer clean()

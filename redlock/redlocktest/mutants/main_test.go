@@ -312,6 +312,33 @@ func TestAChangeChoosesMutants(t *testing.T) {
 	require.NotContains(t, list(), "two  ", "its text is in another file")
 }
 
+func TestTheNewestIsTriedFirst(t *testing.T) {
+	j := job{root: tiny(t), only: regexp.MustCompile(""), area: regexp.MustCompile(""), list: true, change: "HEAD", within: 1}
+	j.mutants = j.root
+	git := func(args ...string) {
+		_, err := output(command(t.Context(), j.root, "git", append([]string{"-c", "user.name=a", "-c", "user.email=a@b"}, args...)...))
+		require.NoError(t, err)
+	}
+	git("add", ".")
+	git("commit", "-qm", "all")
+	head, err := output(command(t.Context(), j.root, "git", "rev-parse", "HEAD"))
+	require.NoError(t, err)
+	j.change = strings.TrimSpace(head)
+	for _, name := range []string{"one", "two", "three", "four"} {
+		write(t, j.root, map[string]string{name + ".mutant": sumReturns("a - b", "TestSum")})
+		git("add", ".")
+		if name != "four" {
+			git("commit", "-qm", name)
+		}
+	}
+	write(t, j.root, map[string]string{"sum/sum.go": "package sum\n\nfunc Sum(a, b int) int { return a + b }\n\n// more\n"})
+	var out strings.Builder
+	code, err := j.do(t.Context(), &out)
+	require.NoError(t, err)
+	require.Zero(t, code)
+	require.Regexp(t, `(?s)^four .*\nthree .*\ntwo .*\none .*\n$`, out.String())
+}
+
 func TestWhatIsNotTriedInTimeIsSaid(t *testing.T) {
 	j := job{root: tiny(t), mutants: t.TempDir(), only: regexp.MustCompile(""), area: regexp.MustCompile(""), within: 1}
 	write(t, j.mutants, map[string]string{"one.mutant": sumReturns("a - b", "TestNothing"), "two.mutant": sumReturns("a - b", "TestNothing")})
