@@ -42,6 +42,12 @@ func dialSock(ctx context.Context, _ *Poller, to target) (*sock, error) {
 	}
 	nc, err := new(net.Dialer).DialContext(ctx, network, address)
 	if err != nil {
+		if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) { // the Dialer is told of it by a timer of its own
+			<-ctx.Done()
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		return nil, withoutAddrs(err)
 	}
 	s := &sock{nc: nc, drained: make(chan struct{})}

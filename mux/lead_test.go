@@ -107,7 +107,7 @@ func TestARefusedOperationWaitsForNoMasterThatHangs(t *testing.T) {
 	first := ask()
 	require.GreaterOrEqual(t, first.Decided-first.Started, 5*time.Millisecond, "it may answer yet")
 	least := time.Hour
-	for begun := time.Now(); least >= 5*time.Millisecond && time.Since(begun) < 10*time.Second; {
+	for begun := time.Now(); least >= 5*time.Millisecond && time.Since(begun) < time.Minute; {
 		op := ask()
 		least = min(least, op.Decided-op.Started)
 	}
