@@ -46,10 +46,16 @@ func (f *fleet) starts(restart time.Duration, durable bool, ttl time.Duration, t
 }
 
 func (f *fleet) uses(process int, ttl time.Duration) {
+	f.takes(process, ttl)
+	f.settle()
+}
+
+// takes has a process take locks with that TTL, and nobody answer what it asks then.
+func (f *fleet) takes(process int, ttl time.Duration) *guard {
 	g := f.guards[process]
 	g.use(ttl)
 	g.heed(time.Duration(g.longest.Load()), f.now)
-	f.settle()
+	return g
 }
 
 func (f *fleet) connect(process int, to ...int) {
@@ -636,9 +642,7 @@ func TestAFlushWhileTheWitnessIsWritten(t *testing.T) {
 	t.Parallel()
 	f := newFleet(3)
 	p := f.starts(0, false, 0, 0, 1, 2)
-	g := f.guards[p]
-	g.use(fleetTTL)
-	g.heed(fleetTTL, f.now)
+	g := f.takes(p, fleetTTL)
 	for i := range f.servers {
 		require.NotEmpty(t, g.Standing(i).Ask)
 	}
@@ -837,10 +841,8 @@ func TestALossWhereTheWitnessCannotBeRead(t *testing.T) {
 	t.Parallel()
 	f := newFleet(3)
 	p := f.starts(0, false, 0, 0, 1, 2)
-	g := f.guards[p]
 	f.now += time.Hour
-	g.use(fleetTTL)
-	g.heed(fleetTTL, f.now)
+	g := f.takes(p, fleetTTL)
 	deny := func() {
 		require.NotEmpty(t, g.Standing(1).Ask)
 		for range g.places[1].asked {
@@ -890,18 +892,12 @@ func TestNobodyIsTheFirstInAUsedList(t *testing.T) {
 		f.now += time.Hour
 		return f, holder, other
 	}
-	takes := func(f *fleet, process int) *guard {
-		g := f.guards[process]
-		g.use(fleetTTL)
-		g.heed(fleetTTL, f.now)
-		return g
-	}
 	for name, meets := range map[string]func() (f *fleet, process int){
 		"an idle client, which reads again": func() (*fleet, int) {
 			f, holder, q := set(true)
 			f.guards[holder].disconnected(1)
 			f.write(1, "", pushAll)
-			g := takes(f, q)
+			g := f.takes(q, fleetTTL)
 			for i := range 2 {
 				require.True(t, f.speak(q, i))
 				require.Nil(t, g.Standing(i).Ask, "it waits for what the third says")
@@ -911,7 +907,7 @@ func TestNobodyIsTheFirstInAUsedList(t *testing.T) {
 		"the holder sees the flush, and that another was faster": func() (*fleet, int) {
 			f, holder, q := set(false)
 			f.write(1, "", pushAll)
-			g := takes(f, q)
+			g := f.takes(q, fleetTTL)
 			for i := range 2 {
 				g.Connected(i, conn.Server{}, f.servers[i], f.now)
 			}

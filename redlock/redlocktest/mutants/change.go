@@ -91,10 +91,13 @@ func (c *change) newestFirst(ctx context.Context, root, revision string, all []*
 		}
 	}
 	for _, m := range all {
-		if _, known := age[m.name]; !known && !c.mutants[m.name] {
-			age[m.name] = math.MaxInt
-		} else if !known {
+		_, known := age[m.name]
+		switch {
+		case known:
+		case c.mutants[m.name]:
 			age[m.name] = -1
+		default:
+			age[m.name] = math.MaxInt
 		}
 	}
 	slices.SortStableFunc(all, func(a, b *mutant) int { return cmp.Compare(age[a.name], age[b.name]) })

@@ -162,10 +162,10 @@ func (j job) do(ctx context.Context, w io.Writer) (int, error) {
 	}
 	if j.within > 0 {
 		rand.Shuffle(len(all), func(a, b int) { all[a], all[b] = all[b], all[a] })
-	}
-	if j.within > 0 && j.change != "" {
-		if err := changed.newestFirst(ctx, j.root, j.change, all); err != nil {
-			return 2, err
+		if j.change != "" {
+			if err := changed.newestFirst(ctx, j.root, j.change, all); err != nil {
+				return 2, err
+			}
 		}
 	}
 	if j.list {

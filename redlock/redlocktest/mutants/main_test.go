@@ -272,6 +272,14 @@ func main() {
 	return code, out.String(), err
 }
 
+// git runs git in a tree, as somebody, and returns what it says.
+func git(t *testing.T, root string, args ...string) string {
+	t.Helper()
+	out, err := output(command(t.Context(), root, "git", append([]string{"-c", "user.name=a", "-c", "user.email=a@b"}, args...)...))
+	require.NoError(t, err)
+	return out
+}
+
 func TestAChangeChoosesMutants(t *testing.T) {
 	mutants := map[string]string{
 		"one.mutant": sumReturns("a - b", "TestSum"),
@@ -280,12 +288,8 @@ func TestAChangeChoosesMutants(t *testing.T) {
 	j := job{root: tiny(t), mutants: t.TempDir(), only: regexp.MustCompile(""), area: regexp.MustCompile(""), list: true, change: "HEAD"}
 	write(t, j.mutants, mutants)
 	write(t, j.root, map[string]string{"sum/two.go": "package sum\n\nfunc Two() int {\n\t// two\n\treturn 2\n}\n"})
-	git := func(args ...string) {
-		_, err := output(command(t.Context(), j.root, "git", append([]string{"-c", "user.name=a", "-c", "user.email=a@b"}, args...)...))
-		require.NoError(t, err)
-	}
-	git("add", ".")
-	git("commit", "-qm", "all")
+	git(t, j.root, "add", ".")
+	git(t, j.root, "commit", "-qm", "all")
 	list := func() string {
 		var out strings.Builder
 		code, err := j.do(t.Context(), &out)
@@ -315,20 +319,14 @@ func TestAChangeChoosesMutants(t *testing.T) {
 func TestTheNewestIsTriedFirst(t *testing.T) {
 	j := job{root: tiny(t), only: regexp.MustCompile(""), area: regexp.MustCompile(""), list: true, change: "HEAD", within: 1}
 	j.mutants = j.root
-	git := func(args ...string) {
-		_, err := output(command(t.Context(), j.root, "git", append([]string{"-c", "user.name=a", "-c", "user.email=a@b"}, args...)...))
-		require.NoError(t, err)
-	}
-	git("add", ".")
-	git("commit", "-qm", "all")
-	head, err := output(command(t.Context(), j.root, "git", "rev-parse", "HEAD"))
-	require.NoError(t, err)
-	j.change = strings.TrimSpace(head)
+	git(t, j.root, "add", ".")
+	git(t, j.root, "commit", "-qm", "all")
+	j.change = strings.TrimSpace(git(t, j.root, "rev-parse", "HEAD"))
 	for _, name := range []string{"one", "two", "three", "four"} {
 		write(t, j.root, map[string]string{name + ".mutant": sumReturns("a - b", "TestSum")})
-		git("add", ".")
+		git(t, j.root, "add", ".")
 		if name != "four" {
-			git("commit", "-qm", name)
+			git(t, j.root, "commit", "-qm", name)
 		}
 	}
 	write(t, j.root, map[string]string{"sum/sum.go": "package sum\n\nfunc Sum(a, b int) int { return a + b }\n\n// more\n"})
