@@ -533,10 +533,11 @@ func (g *guard) decide(p *place) {
 	case !none:
 		w = witness{used: true}
 		bear()
-	case reached > len(g.places)-g.quorum() && g.restart == 0 && g.learning():
-		g.lookAgain()
-		return
 	case reached > len(g.places)-g.quorum():
+		if g.restart == 0 && g.learning() {
+			g.lookAgain()
+			return
+		}
 		w = witness{first: true}
 		bear()
 		since, _ = g.byUptime(p.server, p.met)
