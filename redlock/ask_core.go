@@ -195,8 +195,9 @@ func (c *core) failure(op Op, key string, k *call, err, reason error) *RoundErro
 	return e
 }
 
-// noteRevoked notes that the lock is gone because it was revoked, if so many masters have its tombstone that nobody has a
-// quorum without them. If fewer have it, the others may have lost the lock, and another may have had it.
+// noteRevoked notes whether a master has the lock's tombstone. It notes that the lock is gone because it was revoked, if so
+// many masters have it that nobody has a quorum without them. If fewer have it, the others may have lost the lock, and
+// another may have had it. Or a majority has it, some of which say nothing now.
 func (e *RoundError) noteRevoked(votes []mux.Vote, token []byte) {
 	tombstones := 0
 	for i := range votes {
@@ -208,12 +209,16 @@ func (e *RoundError) noteRevoked(votes []mux.Vote, token []byte) {
 		if !ok {
 			continue
 		}
+		e.tombstone = true
 		if tombstones++; tombstones > len(votes)-majority(len(votes)) {
 			e.under, e.WhyRevoked = ErrRevoked, why
 			return
 		}
 	}
 }
+
+// entombed reports whether a master has the lock's tombstone, so that it may have been revoked.
+func (e *RoundError) entombed() bool { return e != nil && (e.tombstone || e.revoked()) }
 
 // revoked reports whether the lock is gone because it was revoked.
 func (e *RoundError) revoked() bool { return e != nil && e.under == ErrRevoked }

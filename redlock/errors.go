@@ -104,7 +104,8 @@ type RoundError struct {
 
 	limit time.Duration // the round timeout, if that has ended the round
 
-	named bool // a quorum of the masters names a holder
+	named     bool // a quorum of the masters names a holder
+	tombstone bool // a master has the lock's
 
 	note  string // for the reader of the message
 	held  string // likewise: who holds the key

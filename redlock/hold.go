@@ -21,11 +21,10 @@ type hold struct {
 	fence        uint64        // of the lock; 0 if it has none, or if it is unknown
 	until        time.Duration // end of the validity
 	lost         bool          // it is known to be lost
-	revoked      bool          // ... because it was revoked: only its holder releases it
 	told         told          // what the Observers were told
 	shown        bool          // others may know the token
 	pins         int32         // what can still end the lock: its rounds under way, and the attempt that has taken it
-	unseenUntil  time.Duration // of a lock that is lost: others leave it on the masters until then; see renewer.loseUnseen
+	staysUntil   time.Duration // of a lock that is lost: only its holder takes it from the masters before then; see noteStays
 	takenAt      time.Duration // when it was taken; 0 if unknown
 	relay        *relay        // that it is in; nil if it was not handed over within this process
 	lingersUntil time.Duration // until when the masters keep it after its release; 0 if that is not known
@@ -217,7 +216,7 @@ func (h *hold) install(k *call, until, now time.Duration) (replaced []byte, ok b
 		replaced = slices.Clone(h.token())
 	}
 	*h.tokenText, h.fence = append(h.token()[:0], k.token...), k.fence
-	h.until, h.takenAt, h.lost, h.revoked, h.told, h.unseenUntil = until, now, false, false, 0, 0
+	h.until, h.takenAt, h.lost, h.told, h.staysUntil = until, now, false, 0, 0
 	h.relay, h.shown = nil, false
 	h.sets = k.sets
 	h.pins++
@@ -239,7 +238,7 @@ func (h *hold) receive(r *relay, now time.Duration) bool {
 		return false
 	}
 	*h.tokenText, h.fence = append(h.token()[:0], r.token...), r.fence
-	h.until, h.takenAt, h.lost, h.revoked, h.told, h.unseenUntil = r.until, now, false, false, 0, 0
+	h.until, h.takenAt, h.lost, h.told, h.staysUntil = r.until, now, false, 0, 0
 	h.relay, h.shown, h.lingersUntil = r, false, 0
 	h.pins++
 	h.lease.begin(r.until)
@@ -303,7 +302,7 @@ func (h *hold) reset() (keeps *keepAlive, second *backing) {
 	h.lease.end()
 	h.attemptLease.end()
 	*h.tokenText, h.fence, h.until, h.takenAt, h.lingersUntil, h.lost, h.keepAlives, h.backing = h.token()[:0], 0, 0, 0, 0, false, nil, nil
-	h.relay, h.shown, h.revoked, h.told, h.unseenUntil = nil, false, false, 0, 0
+	h.relay, h.shown, h.told, h.staysUntil = nil, false, 0, 0
 	h.sets = sets{}
 	return keeps, second
 }
@@ -321,27 +320,22 @@ func (h *hold) awaitsSecond() bool {
 	return h.second != nil && h.backing == nil && len(h.token()) > 0 && !h.lost
 }
 
-// noteRevoked notes that the lock with that token is lost because it was revoked, if revoked is set. It reports whether
-// that is known by now: a late round, which does not know it, must not release the lock. mu is held.
-func (h *hold) noteRevoked(token []byte, revoked bool) bool {
+// noteStays notes that the lock with that token is about to be lost, though its holder may rely on it for as long as it
+// was valid, if stays is set. It reports whether the holder may do so by now: a late round, which does not know it, must
+// not release the lock. For how long a lock was valid that was handed over is not known: no longer than its TTL from now
+// on. mu is held.
+func (h *hold) noteStays(token []byte, now time.Duration, stays bool) bool {
 	if !h.has(token) {
-		return revoked
+		return stays
 	}
-	h.revoked = h.revoked || revoked
-	return h.revoked
-}
-
-// noteUnseen notes that the lock with that token is about to be lost, though its holder may rely on it for as long as it
-// was valid, if unseen is set. It reports whether the holder may do so by now: a late round, which does not know it, must
-// not release the lock. mu is held.
-func (h *hold) noteUnseen(token []byte, now time.Duration, unseen bool) bool {
-	if !h.has(token) {
-		return false
+	if stays {
+		until := h.until
+		if until == 0 {
+			until = now + h.term.ttl
+		}
+		h.staysUntil = max(h.staysUntil, until)
 	}
-	if unseen {
-		h.unseenUntil = max(h.unseenUntil, h.until)
-	}
-	return now < h.unseenUntil
+	return now < h.staysUntil
 }
 
 // subscription returns what the lock has subscribed to; nil if it has not. mu is held.

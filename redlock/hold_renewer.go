@@ -248,7 +248,8 @@ func (r *renewer) removeUnlocked(keeps *keepAlive) (over []*keepAlive) {
 
 // lose notes that the lock with that token is lost, and ends its KeepAlives. failure is the error of the round that
 // has found this out; nil without one. lose releases what the round may have set again on some masters. It releases
-// nothing of a lock that was revoked: its tombstones keep the others out until the holder has let go.
+// nothing of a lock that was valid and has a tombstone, however few masters show one: perhaps a majority has it. The
+// tombstones keep the others out until the holder has let go.
 func (r *renewer) lose(h *hold, token []byte, failure *RoundError) {
 	r.noteLost(h, token, failure)()
 }
@@ -272,8 +273,7 @@ func (r *renewer) noteLostBut(h *hold, token []byte, failure *RoundError, unseen
 	over := r.removeLost(h, failure, func() *keepAlive {
 		now := r.core.now()
 		rest = h.lingerTime(r.core.now) // a lost lock lingers, too, where the masters still have it
-		revoked := h.noteRevoked(token, failure.revoked())
-		stays = h.noteUnseen(token, now, unseen) || revoked
+		stays = h.noteStays(token, now, unseen || failure.entombed())
 		return h.lose(token, now)
 	})
 	return func() {

@@ -435,6 +435,59 @@ func TestALateRoundLeavesTheTombstones(t *testing.T) {
 	}
 }
 
+// A revoked lock whose tombstones only a minority shows, as the others are silent, or have forgotten it and have no vote. Its
+// holder learns that the lock is lost. But what is left of the tombstones keeps others out until it has let go.
+func TestTombstonesOfAMinorityStay(t *testing.T) {
+	for _, n := range []int{3, 5} {
+		shown := n - majority(n) // tombstones, which are too few to say that it was revoked
+		for name, opts := range map[string][]Option{"plain": nil, "fenced": {WithFence()}, "several": {WithKeys("l")}} {
+			for _, kept := range []bool{true, false} {
+				t.Run(fmt.Sprint(n, " ", name, " ", kept), func(t *testing.T) {
+					simulated(t, n, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+						operator, _ := another(t, r, Config{})
+						m := c.NewMutex("k", ttl, opts...)
+						for range 2 { // the second time it was used before
+							require.NoError(t, m.TryLock(t.Context()))
+							time.Sleep(2 * time.Millisecond)
+							held, stop := m.KeepAlive(t.Context())
+							if !kept {
+								stop()
+							}
+							require.NoError(t, operator.Revoke(t.Context(), "k", why))
+							time.Sleep(2 * time.Millisecond)
+							had, until := r.keys(), m.validUntil()
+							r.set(fail, shown)
+							r.set(flush, all(n)[shown+1:]...)
+							tombstones := r.keys()
+							require.Less(t, tombstones, had)
+							if kept {
+								lostBy(t, r, held)
+								require.ErrorIs(t, context.Cause(held), ErrLost)
+								require.NotErrorIs(t, context.Cause(held), ErrRevoked, "perhaps another has had it")
+							} else {
+								err := m.Extend(t.Context())
+								require.ErrorIs(t, err, ErrNotHeld)
+								require.NotErrorIs(t, err, ErrRevoked, "perhaps another has had it")
+							}
+							require.ErrorIs(t, m.Extend(t.Context()), ErrNotHeld)
+							time.Sleep(10 * time.Millisecond)
+							require.Less(t, r.now(), until)
+							require.Equal(t, tombstones, r.keys(), "it has not let go yet")
+							require.Error(t, operator.NewMutex("k", ttl, opts...).TryLock(t.Context()))
+
+							require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
+							stop()
+							r.set(func(m *fakeMaster) { m.down = nil }, shown)
+							time.Sleep(10 * time.Millisecond)
+							require.Zero(t, r.keys(), "what was owed was paid, too")
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
 // The longest replies of which a holder learns that it was revoked are kept, too.
 func TestALongTombstoneIsFound(t *testing.T) {
 	t.Parallel()
