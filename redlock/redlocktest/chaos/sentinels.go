@@ -16,7 +16,7 @@ import (
 const (
 	masterKilled    fault = "master killed, and replaced" // it comes back as a replica
 	masterRestarted fault = "master restarted"            // at once and without its keys: it may remain the master
-	switched        fault = "master replaced"             // by the sentinels, though it is well
+	switched        fault = "master switched"             // by the sentinels, though it is well
 	sentinelFrozen  fault = "sentinel frozen"
 	majorityFrozen  fault = "most sentinels frozen"
 )
