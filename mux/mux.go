@@ -57,10 +57,6 @@ type Config struct {
 	// ask for patient operations ([Op.Patient]), for those that nobody waits for, and for pushes.
 	// The most is 10 ms. It needs Linux: elsewhere New and Open refuse it.
 	BusyPoll time.Duration
-	// Strict makes Open fail if any master can never serve as it is configured, as far as
-	// that is known when Open returns. If it is not set, Open fails only if so many can never
-	// serve that there is no majority.
-	Strict bool
 	// OnState, if set, is called for every change of a master's phase or of State.Err, in
 	// order, by a goroutine of its own and without the Mux's lock. It may call the Mux, except
 	// Close, which waits for it. If it is so slow that 1,024 changes wait, the oldest are left out,
@@ -70,8 +66,8 @@ type Config struct {
 
 // Format prints the configuration without credentials, whatever the verb.
 func (cfg Config) Format(s fmt.State, _ rune) {
-	fmt.Fprintf(s, "{masters %v, connections %v, stall time %v, backoff %v to %v, busy poll %v, strict %t}",
-		conn.RedactAll(cfg.Masters), cfg.Conn, cfg.StallTime, cfg.BackoffMin, cfg.BackoffMax, cfg.BusyPoll, cfg.Strict)
+	fmt.Fprintf(s, "{masters %v, connections %v, stall time %v, backoff %v to %v, busy poll %v}",
+		conn.RedactAll(cfg.Masters), cfg.Conn, cfg.StallTime, cfg.BackoffMin, cfg.BackoffMax, cfg.BusyPoll)
 }
 
 // A Mux is a set of connections to N masters, driven as one. [New] and [Open] make one,

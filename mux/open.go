@@ -33,9 +33,8 @@ func New(cfg Config) (*Mux, error) {
 // they go on connecting in the background. A minority that is down, or that can never
 // serve (see [conn.RefusedError]), is no error.
 //
-// Open fails at once if so many masters can never serve that no majority is left; if two
-// addresses turn out to be one server; or, with Config.Strict, if any master can never
-// serve. It fails without a majority when ctx ends, or when the dial timeout has passed.
+// Open fails at once if so many masters can never serve that no majority is left, or if two
+// addresses turn out to be one server. It fails without a majority when ctx ends, or when the dial timeout has passed.
 // The error is an *[OpenError] then, with each master's cause. A bad list of masters fails
 // as in New. What turns out after Open has returned is in the master's [State]. ctx bounds
 // Open alone, and not the Mux.
@@ -245,7 +244,7 @@ func (m *Mux) countMasters() (c masterCounts) {
 			c.dialing++
 		}
 	}
-	if c.fatal == nil && (refused > len(m.slots)-m.majority || m.cfg.Strict && refused > 0) {
+	if c.fatal == nil && refused > len(m.slots)-m.majority {
 		c.fatal = refusal
 	}
 	return c

@@ -17,8 +17,8 @@ type hints struct {
 	kind.Counters               // what the kinds with a fence know of the client
 }
 
-func (h *hints) init(memory, skew time.Duration) {
-	h.Memory, h.Skew = memory, uint64(skew.Microseconds())
+func (h *hints) init(memory time.Duration) {
+	h.Memory, h.Skew = memory, uint64(min(memory, fenceSkew).Microseconds())
 	h.Given = func(v resp.Value) mux.Verdict { return h.judge(v, 1) }
 	h.Adopted = func(v resp.Value) mux.Verdict { return h.judge(v, 0) }
 }

@@ -47,7 +47,7 @@ func TestARefusalTellsTheNextHint(t *testing.T) {
 // newHints are those of a client with the defaults.
 func newHints() *hints {
 	h := new(hints)
-	h.init(defaultFenceMemory, defaultFenceSkew)
+	h.init(defaultFenceMemory)
 	return h
 }
 

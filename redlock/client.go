@@ -56,8 +56,7 @@ func New(cfg Config) (*Client, error) {
 // connecting in the background.
 //
 // A minority that is down is no error. Nor is a minority that can never serve (a node of a
-// cluster, a replica, a wrong password), unless Config.Strict is set. Stats and EventMaster
-// show these masters.
+// cluster, a replica, a wrong password). Stats and EventMaster show these masters.
 //
 // The errors:
 //
@@ -67,8 +66,7 @@ func New(cfg Config) (*Client, error) {
 //	                                       wraps ErrNoQuorum too if so many masters had failed
 //	                                       by then that no majority was left
 //	so many masters can never serve that   a *RoundError that wraps ErrRefused: a person
-//	no majority is left, or any cannot     has to change the configuration
-//	and Config.Strict is set
+//	no majority is left                    has to change the configuration
 //	one server is given twice              an error that wraps mux.ErrDuplicate
 func Open(ctx context.Context, cfg Config) (*Client, error) {
 	c, err := open(cfg, func(cfg mux.Config) (*mux.Mux, error) { return mux.Open(ctx, cfg) })
@@ -162,7 +160,7 @@ func prepare(cfg Config) *Client {
 	}
 	c.events.init(cfg.Observers, clock.Now)
 	c.cfg.setDefaults()
-	c.hints.init(c.cfg.FenceMemory, c.cfg.FenceSkew)
+	c.hints.init(c.cfg.FenceMemory)
 	c.guard.init(len(cfg.Masters), cfg.RestartGuard, cfg.Durable, cfg.forMux().Conn)
 	c.localQueues.init(&c.core, c.cfg.Handovers)
 	c.subscriptions.init(&c.core, len(cfg.Masters))

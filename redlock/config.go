@@ -18,20 +18,17 @@ import (
 
 const (
 	defaultDriftFactor = defaults.DriftFactor
-	defaultMinDrift    = 2 * time.Millisecond // the millisecond of Redis, and one to spare
 	defaultHandovers   = 16
 	defaultFenceMemory = 24 * time.Hour
-	defaultFenceSkew   = 24 * time.Hour // a clock that shows the local time for UTC is off by less, and one with a wrong date by more
+
+	minDrift  = 2 * time.Millisecond // the millisecond of Redis, and one to spare
+	fenceSkew = 24 * time.Hour       // a clock that shows the local time for UTC is off by less, and one with a wrong date by more
 
 	minTTL = 10 * time.Millisecond      // of a lock: half of it is left after a round trip of 2 ms
 	maxTTL = 100 * 365 * 24 * time.Hour // of a lock, and a counter's memory
 
 	maxRoundTimeout = defaults.MaxRoundTimeout
 )
-
-// AlwaysHandOver as Config.Handovers gives a released lock to the next waiter of this client each
-// time, however often in a row.
-const AlwaysHandOver = -1
 
 // A Secret is a text that is never printed, such as a password. Only its method Reveal returns
 // the text.
@@ -44,8 +41,8 @@ func NewSecret(text string) Secret { return conn.NewSecret(text) }
 type Credentials = conn.Credentials
 
 // Config says which masters hold the locks, and how the client reaches them. The zero value of
-// every field but Masters is a good default. As zero means the default, a drift factor, a least
-// drift or a number of hand-overs of exactly zero is not possible.
+// every field but Masters is a good default. As zero means the default, a drift factor or a
+// number of hand-overs of exactly zero is not possible.
 type Config struct {
 	// Masters are the addresses of 1 to 64 independent Redis masters, best an odd number:
 	//
@@ -133,10 +130,9 @@ type Config struct {
 	// anything.
 	BusyPoll time.Duration
 	// DriftFactor is the share of the TTL by which the masters' clocks may run faster than ours
-	// over that TTL, from 0 to less than 1. Zero means 0.01. MinDrift is added to that share of
-	// the TTL. Zero means 2 ms.
+	// over that TTL, from 0 to less than 1. Zero means 0.01. 2 ms are added to that share of
+	// the TTL.
 	DriftFactor float64
-	MinDrift    time.Duration
 	// RestartGuard is the longest TTL, or least hold with its drift ([WithMinHold]), that any
 	// client uses on these masters. No Mutex of this client can have a longer one. Zero means
 	// that it is not known.
@@ -160,19 +156,12 @@ type Config struct {
 	// lock with one can have ended. Zero means 24 h. It must be longer than any process can be
 	// paused and still write, and longer than the clients' wall clocks can differ. Give it alike
 	// to all clients: the last client that uses a lock decides.
+	//
+	// So long, and 24 h at most, is also how far a key's counter may be ahead of this process's
+	// wall clock for the client to believe it, and how far this clock may be ahead of a master's
+	// for the master to move the counter. So a master that lies, or a person who writes a counter,
+	// can make the fence jump by this much at most.
 	FenceMemory time.Duration
-	// FenceSkew is how far a key's counter may be ahead of this process's wall clock for the
-	// client to believe it. It is also how far this clock may be ahead of a master's for the
-	// master to move the counter ([WithFence]). So a master that lies, or a person who writes a
-	// counter, can make the fence jump by this much at most. Zero means 24 h, or FenceMemory if
-	// that is shorter; it cannot be longer. It must be longer than the wall clocks of clients and
-	// masters can differ. Give it alike to all clients.
-	FenceSkew time.Duration
-	// Strict makes Open fail if it finds any master that can never serve as it is configured (a
-	// replica, a node of a cluster, a wrong password). Without it, Open fails only if so many
-	// cannot serve that no majority is left. Open does not find a master that answers long after
-	// the others.
-	Strict bool
 	// Durable declares that all masters persist every write before they answer (appendonly yes, appendfsync
 	// always), and that each address comes back with its own disk. Then a master that was restarted has a vote at once,
 	// if its disk has been known for a RestartGuard. Durable needs one: masters that are new, or have a new
@@ -190,7 +179,7 @@ type Config struct {
 	// at once. After that, waiters of other processes get a chance first, if there are any; and
 	// also after 4 ms, or four round trips if that is longer. After 10 ms, or thirty round trips,
 	// the lock is released in any case: there may be others who only poll. Zero means 16.
-	// AlwaysHandOver (or any number below zero) means no limit, neither of number nor of time.
+	// A number below zero means no limit, neither of number nor of time.
 	//
 	// The next waiter has the lock without the masters' word, under the same token, with what is
 	// left of the validity, and while at least half of it is left. The masters are asked at the
@@ -216,14 +205,8 @@ func (cfg *Config) setDefaults() {
 	if cfg.DriftFactor == 0 {
 		cfg.DriftFactor = defaultDriftFactor
 	}
-	if cfg.MinDrift == 0 {
-		cfg.MinDrift = defaultMinDrift
-	}
 	if cfg.FenceMemory == 0 {
 		cfg.FenceMemory = defaultFenceMemory
-	}
-	if cfg.FenceSkew == 0 {
-		cfg.FenceSkew = min(defaultFenceSkew, cfg.FenceMemory)
 	}
 	if cfg.Handovers == 0 {
 		cfg.Handovers = defaultHandovers
@@ -251,7 +234,7 @@ func (cfg *Config) check() error {
 	if !(cfg.DriftFactor >= 0 && cfg.DriftFactor < 1) {
 		return fmt.Errorf("drift factor %v is not within 0 and 1", cfg.DriftFactor)
 	}
-	if min(cfg.DialTimeout, cfg.RoundTimeout, cfg.StallTime, cfg.MinDrift, cfg.RestartGuard, cfg.FenceMemory, cfg.FenceSkew) < 0 {
+	if min(cfg.DialTimeout, cfg.RoundTimeout, cfg.StallTime, cfg.RestartGuard, cfg.FenceMemory) < 0 {
 		return errors.New("a negative duration in the configuration")
 	}
 	if cfg.Durable && cfg.RestartGuard == 0 {
@@ -259,9 +242,6 @@ func (cfg *Config) check() error {
 	}
 	if cfg.FenceMemory > maxTTL {
 		return fmt.Errorf("a fence memory of %v is beyond a hundred years", cfg.FenceMemory)
-	}
-	if memory := cmp.Or(cfg.FenceMemory, defaultFenceMemory); cfg.FenceSkew > memory {
-		return fmt.Errorf("a fence skew of %v is longer than the fence memory, %v", cfg.FenceSkew, memory)
 	}
 	return nil
 }
@@ -290,11 +270,11 @@ func (cfg *Config) checkPrefix() error {
 // Format prints the configuration without passwords, whatever the verb.
 func (cfg Config) Format(s fmt.State, _ rune) {
 	fmt.Fprintf(s, "{Masters:%v Prefix:%q Username:%q Password:%s SentinelUsername:%q SentinelPassword:%s TrustAnySentinel:%t Credentials:%t TLS:%t"+
-		" ClientName:%q Owner:%q DialTimeout:%v RoundTimeout:%v StallTime:%v BusyPoll:%v DriftFactor:%v MinDrift:%v RestartGuard:%v"+
-		" FenceMemory:%v FenceSkew:%v Strict:%t Durable:%t Handovers:%d Observers:%d}",
+		" ClientName:%q Owner:%q DialTimeout:%v RoundTimeout:%v StallTime:%v BusyPoll:%v DriftFactor:%v RestartGuard:%v"+
+		" FenceMemory:%v Durable:%t Handovers:%d Observers:%d}",
 		conn.RedactAll(cfg.Masters), cfg.Prefix, cfg.Username, cfg.Password, cfg.SentinelUsername, cfg.SentinelPassword, cfg.TrustAnySentinel, cfg.Credentials != nil, cfg.TLS != nil,
-		cfg.ClientName, cfg.Owner, cfg.DialTimeout, cfg.RoundTimeout, cfg.StallTime, cfg.BusyPoll, cfg.DriftFactor, cfg.MinDrift, cfg.RestartGuard,
-		cfg.FenceMemory, cfg.FenceSkew, cfg.Strict, cfg.Durable, cfg.Handovers, len(cfg.Observers))
+		cfg.ClientName, cfg.Owner, cfg.DialTimeout, cfg.RoundTimeout, cfg.StallTime, cfg.BusyPoll, cfg.DriftFactor, cfg.RestartGuard,
+		cfg.FenceMemory, cfg.Durable, cfg.Handovers, len(cfg.Observers))
 }
 
 // LogValue returns what Format prints.
@@ -322,6 +302,5 @@ func (cfg *Config) forMux() mux.Config {
 		},
 		StallTime: cfg.StallTime,
 		BusyPoll:  cfg.BusyPoll,
-		Strict:    cfg.Strict,
 	}
 }

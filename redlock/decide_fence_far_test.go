@@ -21,7 +21,7 @@ import (
 // These tests are about counters that nobody can believe: somebody wrote them, or a master lies.
 
 // latest is the greatest fence that can be believed now.
-func latest() uint64 { return uint64(time.Now().Add(defaultFenceSkew).UnixMicro()) }
+func latest() uint64 { return uint64(time.Now().Add(fenceSkew).UnixMicro()) }
 
 // far are counters that nobody can believe.
 func far() map[string]string {
@@ -340,15 +340,17 @@ func TestAReaderMendsNothing(t *testing.T) {
 	require.Equal(t, 1, sent)
 }
 
-func TestFenceSkew(t *testing.T) {
-	cfg := Config{}
-	cfg.setDefaults()
-	require.Equal(t, 24*time.Hour, cfg.FenceSkew)
-	cfg = Config{FenceMemory: time.Hour}
-	cfg.setDefaults()
-	require.Equal(t, time.Hour, cfg.FenceSkew, "a counter that is forgotten is behind the clock by then")
-	require.NoError(t, cfg.check())
-	require.NoError(t, (&Config{FenceSkew: time.Minute}).check())
-	require.ErrorContains(t, (&Config{FenceSkew: 25 * time.Hour}).check(), "a fence skew of 25h0m0s is longer than the fence memory, 24h0m0s")
-	require.Error(t, (&Config{FenceSkew: -1}).check())
+// A counter that is forgotten is behind the clock by then.
+func TestCountersAreBelievedNoLongerThanTheyAreRemembered(t *testing.T) {
+	for memory, believed := range map[time.Duration]time.Duration{0: 24 * time.Hour, 48 * time.Hour: 24 * time.Hour, time.Hour: time.Hour} {
+		simulated(t, 3, Config{FenceMemory: memory}, func(t *testing.T, c *Client, r *fakeRounds) {
+			for ahead, want := range map[time.Duration]error{believed - time.Minute: nil, believed + time.Minute: ErrNoQuorum} {
+				r.set(func(m *fakeMaster) { m.counters["k"] = time.Now().Add(ahead).UnixMicro() }, 0, 1)
+				m := c.NewMutex("k", ttl, WithFence())
+				require.ErrorIs(t, m.TryLock(t.Context()), want, "%v %v", memory, ahead)
+				require.Equal(t, want == nil, m.Unlock(t.Context()) == nil)
+				time.Sleep(10 * time.Millisecond)
+			}
+		})
+	}
 }

@@ -133,7 +133,7 @@ func TestAFenceThatAQuorumDoesNotRememberIsNotGiven(t *testing.T) {
 			}
 		}, ErrHeld},
 	} {
-		simulated(t, 3, Config{MinDrift: time.Millisecond}, func(t *testing.T, client *Client, r *fakeRounds) {
+		simulated(t, 3, Config{}, func(t *testing.T, client *Client, r *fakeRounds) {
 			r.set(func(m *fakeMaster) { m.counters["k"] = time.Now().Add(time.Hour).UnixMicro() }, 0)
 			r.set(func(m *fakeMaster) { m.delay = time.Millisecond }, 1)
 			r.set(func(m *fakeMaster) { m.delay = time.Hour }, 2)
@@ -151,7 +151,7 @@ func TestAFenceThatAQuorumDoesNotRememberIsNotGiven(t *testing.T) {
 
 // What is left of the validity counts from the beginning of the first round.
 func TestASecondRoundTakesOfTheValidity(t *testing.T) {
-	simulated(t, 3, Config{MinDrift: time.Millisecond}, func(t *testing.T, c *Client, r *fakeRounds) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		r.set(func(m *fakeMaster) { m.delay = 10 * time.Millisecond }, all(3)...)
 		for i := range 3 {
 			r.set(func(m *fakeMaster) { m.counters["k"] = time.Now().Add(time.Hour).UnixMicro() + int64(i) }, i)
@@ -160,7 +160,7 @@ func TestASecondRoundTakesOfTheValidity(t *testing.T) {
 		begun := c.now()
 		require.NoError(t, m.TryLock(t.Context()))
 		require.Equal(t, 20*time.Millisecond, c.now()-begun)
-		require.Equal(t, begun+time.Second-11*time.Millisecond, m.until)
+		require.Equal(t, begun+time.Second-12*time.Millisecond, m.until)
 	})
 }
 
@@ -231,7 +231,7 @@ func TestALockThatIsHandedOverKeepsItsFence(t *testing.T) {
 // The second round of a lock that was handed over is a part of its first Extend.
 func TestAHandedOverLockWhoseFenceIsRaised(t *testing.T) {
 	const far = 10 * time.Millisecond
-	simulated(t, 3, Config{MinDrift: time.Millisecond}, func(t *testing.T, c *Client, r *fakeRounds) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m := taken(t, c, WithFence())
 		time.Sleep(time.Millisecond) // until the straggler has it, too
 		for i := range 3 {

@@ -15,8 +15,8 @@ import (
 // ours, and a constant, as Redis expires keys to the millisecond.
 type term struct{ ttl, drift time.Duration }
 
-func newTerm(ttl time.Duration, factor float64, least time.Duration) term {
-	return term{ttl, time.Duration(float64(ttl)*factor) + least}
+func newTerm(ttl time.Duration, factor float64) term {
+	return term{ttl, time.Duration(float64(ttl)*factor) + minDrift}
 }
 
 // until returns the end of the validity that a round gives which began at started. All keys that the round has set

@@ -189,7 +189,7 @@ func TestValidityIsTTLLessElapsedLessDrift(t *testing.T) {
 		{time.Second, 12 * time.Millisecond},
 		{100 * time.Millisecond, 3 * time.Millisecond},
 	} {
-		term := newTerm(c.ttl, defaultDriftFactor, defaultMinDrift)
+		term := newTerm(c.ttl, defaultDriftFactor)
 		require.Equal(t, c.drift, term.drift)
 		started, now := time.Hour, time.Hour+7*time.Millisecond
 		require.Equal(t, c.ttl-7*time.Millisecond-c.drift, term.until(started)-now)

@@ -43,7 +43,7 @@ func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(
 	if err := m.lockWithin(ctx, &o); err != nil {
 		return err
 	}
-	stay := false // the work is done, or must not be tried again
+	stay := false // the work is done
 	defer func() {
 		e := m.unlock(context.WithoutCancel(ctx), stay)
 		switch {
@@ -66,9 +66,8 @@ func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(
 	} else if err != nil {
 		return unasked(OpLock, key, nil, "").endedBy(ctx, held.Err())
 	}
-	stay = o.holdOnError // if it panics
 	err = fn(held)
-	stay = stay || err == nil
+	stay = err == nil
 	why := context.Cause(held)
 	for _, end := range [...]error{ErrLost, ErrMaxLifetime} {
 		if errors.Is(why, end) && !errors.Is(err, end) {

@@ -122,12 +122,12 @@
 // clients' wall clocks differ by less than the masters were down, or by less than
 // Config.RestartGuard if that is longer.
 //
-// A client does not believe a number that is further ahead of its wall clock than
-// Config.FenceSkew: a person has written it, or the master lies. That master's vote has failed
-// then, and its counter is set back when the lock is taken with the others. If a majority has
-// such numbers, the lock cannot be taken, and the error says which master has which number: this
-// clock is wrong, or the counters are. A master refuses a client whose clock is that far ahead of
-// its own. Nothing else depends on a wall clock.
+// A client does not believe a number that is further ahead of its wall clock than 24 h, or
+// Config.FenceMemory if that is shorter: a person has written it, or the master lies. That
+// master's vote has failed then, and its counter is set back when the lock is taken with the
+// others. If a majority has such numbers, the lock cannot be taken, and the error says which
+// master has which number: this clock is wrong, or the counters are. A master refuses a client
+// whose clock is that far ahead of its own. Nothing else depends on a wall clock.
 //
 // If the counters of a majority are wrong, a person sets them back:
 //
@@ -288,7 +288,7 @@
 //     client gets the lock before d has passed by our clock. d must be shorter than the period,
 //     by more than that drift and by more than the clocks of the processes that begin the work
 //     differ.
-//   - After a failure the lock is deleted, so that another can try ([WithHoldOnError] leaves it).
+//   - After a failure the lock is deleted, so that another can try.
 //
 // A lock that stays is no proof that the job has been done: a holder that dies leaves the key,
 // too. And a job is done twice in d if the lock was lost meanwhile and another took it.

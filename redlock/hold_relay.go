@@ -49,7 +49,7 @@ import (
 // the hand-over is a pass then: a release and an acquire in one. It counts where the lock is (decide_fence.go says
 // why the number is greater than all before), and extends the lock when a renewal would be due. It confirms the Unlock, and nobody shares it. If it
 // fails, or too few masters have a number that is believed, the waiter declines the lock. A pass sets the lock nowhere
-// again, so such a relay ends after its TTL, even with AlwaysHandOver.
+// again, so such a relay ends after its TTL, even without a limit of hand-overs.
 //
 // # Goroutine
 //

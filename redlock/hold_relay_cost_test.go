@@ -58,7 +58,7 @@ func TestHandOversWakeNobodyElse(t *testing.T) {
 	for name, opts := range map[string][]Option{"plain": nil, "fenced": {WithFence()}} {
 		t.Run(name, func(t *testing.T) {
 			simulated(t, 3, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
-				c, _ := another(t, r, Config{Handovers: AlwaysHandOver})
+				c, _ := another(t, r, Config{Handovers: -1})
 				other, told := another(t, r, Config{})
 				var all sync.WaitGroup
 				m := c.NewMutex("k", ttl, opts...)

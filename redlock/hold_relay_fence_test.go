@@ -14,7 +14,7 @@ import (
 
 // One round is the release and the acquire: it says whether the lock was held, and gives the next one its number.
 func TestALockWithAFenceIsHandedOverByOneRound(t *testing.T) {
-	simulated(t, 3, Config{Handovers: AlwaysHandOver}, func(t *testing.T, c *Client, r *fakeRounds) {
+	simulated(t, 3, Config{Handovers: -1}, func(t *testing.T, c *Client, r *fakeRounds) {
 		all := runners(t, c, 3, WithFence())
 		token := all[0].secretly()
 		for i, m := range all[:3] {
@@ -30,7 +30,7 @@ func TestALockWithAFenceIsHandedOverByOneRound(t *testing.T) {
 			require.Equal(t, time.Millisecond, r.now()-since)
 			require.Equal(t, passes+1, r.asked(0, "pass"))
 			if i == 2 { // a renewal would be due
-				until = newTerm(ttl, 0.01, 2*time.Millisecond).until(since)
+				until = newTerm(ttl, 0.01).until(since)
 			}
 			require.Equal(t, until, all[i+1].validUntil())
 			require.Greater(t, all[i+1].Fence(), before)
@@ -45,7 +45,7 @@ func TestALockWithAFenceIsHandedOverByOneRound(t *testing.T) {
 
 // While a lock with a fence stays in the process, no other command is about it.
 func TestAHandOverWithAFenceIsOneCommandToEachMaster(t *testing.T) {
-	simulated(t, 3, Config{Handovers: AlwaysHandOver}, func(t *testing.T, c *Client, r *fakeRounds) {
+	simulated(t, 3, Config{Handovers: -1}, func(t *testing.T, c *Client, r *fakeRounds) {
 		all := runners(t, c, 20, WithFence())
 		before := len(r.logs(0))
 		for i, m := range all[:20] {
@@ -101,7 +101,7 @@ func TestAPassWhoseNumbersDifferIsRaised(t *testing.T) {
 
 // Too few masters answer, or their counters are not believed: the next one has no number, and asks the masters itself.
 func TestAPassWithoutANumberGivesNoLock(t *testing.T) {
-	far := func(m *fakeMaster) { m.counters["k"] += 10 * defaultFenceSkew.Microseconds() }
+	far := func(m *fakeMaster) { m.counters["k"] += 10 * fenceSkew.Microseconds() }
 	for name, test := range map[string]struct {
 		harm, mend func(m *fakeMaster)
 		unlocked   error
@@ -166,7 +166,7 @@ func TestCloseReleasesALockThatIsBeingCounted(t *testing.T) {
 
 // A pass sets the lock nowhere again. So the relay ends before a minority that has lost it grows to a majority.
 func TestARelayWithAFenceWearsOut(t *testing.T) {
-	simulated(t, 3, Config{Handovers: AlwaysHandOver}, func(t *testing.T, c *Client, r *fakeRounds) {
+	simulated(t, 3, Config{Handovers: -1}, func(t *testing.T, c *Client, r *fakeRounds) {
 		var all sync.WaitGroup
 		var lost atomic.Int32
 		end := r.now() + 10*ttl

@@ -102,7 +102,7 @@ func TestAnExtendOfTheNextHolderHidesNoLoss(t *testing.T) {
 
 // The relay's extension may be judged late. The holder may have extended the lock further by then: it is not lost.
 func TestAnExtensionThatIsJudgedLateEndsNothing(t *testing.T) {
-	for after, handovers := range map[string]int{"it is held": 0, "it was given on": AlwaysHandOver, "it was released": 1} {
+	for after, handovers := range map[string]int{"it is held": 0, "it was given on": -1, "it was released": 1} {
 		simulated(t, 3, Config{Handovers: handovers}, func(t *testing.T, c *Client, r *fakeRounds) {
 			arrived := make(chan struct{})
 			var armed atomic.Bool

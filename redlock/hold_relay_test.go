@@ -312,7 +312,7 @@ func TestAMutexHandsOverToItself(t *testing.T) {
 
 // While the lock goes round, it is extended when a renewal would be due, and no oftener.
 func TestALockThatGoesRoundIsExtended(t *testing.T) {
-	simulated(t, 3, Config{Handovers: AlwaysHandOver}, func(t *testing.T, c *Client, r *fakeRounds) {
+	simulated(t, 3, Config{Handovers: -1}, func(t *testing.T, c *Client, r *fakeRounds) {
 		var all sync.WaitGroup
 		end := r.now() + 10*ttl
 		for range 4 {
@@ -354,7 +354,7 @@ func TestALossThatAnExtensionFindsIsTold(t *testing.T) {
 func TestAMinorityDoesNotEndARelay(t *testing.T) {
 	for name, harm := range map[string]func(m *fakeMaster){"flushed": flush, "down": fail, "frozen": freeze, "another's": func(m *fakeMaster) { occupy(m) }} {
 		t.Run(name, func(t *testing.T) {
-			simulated(t, 3, Config{Handovers: AlwaysHandOver}, func(t *testing.T, c *Client, r *fakeRounds) {
+			simulated(t, 3, Config{Handovers: -1}, func(t *testing.T, c *Client, r *fakeRounds) {
 				all := runners(t, c, 3)
 				for i, m := range all[:3] {
 					r.set(harm, 0)
@@ -604,7 +604,7 @@ func TestWhenARelayEnds(t *testing.T) {
 		"others wait":              {3, true, 500 * time.Microsecond, 3},
 		"others wait for too long": {16, true, 2 * time.Millisecond, 2},
 		"others may poll":          {3, false, 3 * time.Millisecond, relayMostTrips / 3},
-		"no limit":                 {AlwaysHandOver, true, 3 * time.Millisecond, 19},
+		"no limit":                 {-1, true, 3 * time.Millisecond, 19},
 	} {
 		t.Run(name, func(t *testing.T) {
 			simulated(t, 3, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {

@@ -23,7 +23,7 @@ func TestScriptsOfTheFence(t *testing.T) {
 	for round := range fewer(20) {
 		key := fmt.Sprint("k", round)
 		var want counter
-		s := &spec{traits: new(traits), key: key, term: newTerm(ttl, 0.01, 0), timeout: hanging}
+		s := &spec{traits: new(traits), key: key, term: newTerm(ttl, 0.01), timeout: hanging}
 		s.numbers = kind.NewFenced(key, ttl, &newHints().Counters)
 		s.kind = s.numbers
 		for step := range 100 {

@@ -49,7 +49,7 @@ func (m severalCounters) acquire(keys []string, token string, hint uint64) int64
 
 func (m severalCounters) countOn(keys []string, hint uint64) int64 {
 	f := m.most(keys)
-	if f > hint+2*uint64(defaultFenceSkew.Microseconds()) { // nobody believes it, and it stays where it is
+	if f > hint+2*uint64(fenceSkew.Microseconds()) { // nobody believes it, and it stays where it is
 		return maxFence
 	}
 	m.write(keys, max(f+1, hint))

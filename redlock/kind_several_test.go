@@ -488,7 +488,7 @@ func TestLocksOnKeysThatOverlap(t *testing.T) {
 // at the same moment by chance.
 func TestNobodyStarvesThatWaitsForASet(t *testing.T) {
 	t.Parallel()
-	simulated(t, 3, Config{Handovers: AlwaysHandOver}, func(t *testing.T, c *Client, r *fakeRounds) {
+	simulated(t, 3, Config{Handovers: -1}, func(t *testing.T, c *Client, r *fakeRounds) {
 		sets := [][]string{{"a"}, {"b"}, {"b", "a"}, {"a", "b"}, {"c", "b"}, {"c"}, {"a"}, {"b"}}
 		var mu sync.Mutex
 		releases := 0
@@ -544,7 +544,7 @@ func TestNobodyStarvesThatWaitsForASet(t *testing.T) {
 
 // A set whose turn has come keeps its place while other keys of it are another process's.
 func TestASetHasItsTurnAfterThoseBeforeIt(t *testing.T) {
-	simulated(t, 3, Config{Handovers: AlwaysHandOver}, func(t *testing.T, c *Client, r *fakeRounds) {
+	simulated(t, 3, Config{Handovers: -1}, func(t *testing.T, c *Client, r *fakeRounds) {
 		other := newClient(Config{}, r, r.now)
 		b := other.NewMutex("b", ttl)
 		require.NoError(t, b.TryLock(t.Context()))

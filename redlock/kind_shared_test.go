@@ -433,7 +433,7 @@ func compareReadersScripts(t *testing.T, masters *redlocktest.Masters, c *Client
 		for step := range 100 {
 			// No term ends by itself in this test.
 			ttl := time.Duration(10+10*random.IntN(3)) * time.Minute
-			s := &spec{traits: new(traits), key: key, term: newTerm(ttl, 0.01, 0), timeout: hanging, kind: kind.NewShared(key)}
+			s := &spec{traits: new(traits), key: key, term: newTerm(ttl, 0.01), timeout: hanging, kind: kind.NewShared(key)}
 			k := c.takeCall()
 			token := fmt.Sprint("token", random.IntN(12))
 			now, ms := time.Now().UnixMilli(), ttl.Milliseconds()

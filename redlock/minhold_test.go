@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,29 +39,23 @@ func (r *fakeRounds) ends(key string) (ends time.Duration) {
 }
 
 func TestMinHoldLeavesTheLockUntilItsTime(t *testing.T) {
-	for name, opts := range map[string][]Option{"": nil, "after a failure": {WithHoldOnError()}} {
-		for _, works := range []time.Duration{0, time.Second, 2 * ttl} {
-			t.Run(name+" "+works.String(), func(t *testing.T) {
-				simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-					began := r.now()
-					err := c.Do(t.Context(), "k", ttl, func(context.Context) error {
-						time.Sleep(works)
-						if opts != nil {
-							return errCause
-						}
-						return nil
-					}, append(opts, WithMinHold(least))...)
-					require.Equal(t, opts != nil, err == errCause, "%v", err)
-					require.EqualValues(t, 1, c.Stats().Released)
-					for r.now() < began+least-10*time.Millisecond {
-						require.ErrorIs(t, c.NewMutex("k", ttl).TryLock(t.Context()), ErrHeld)
-						time.Sleep(100 * time.Millisecond)
-					}
-					time.Sleep(began + least + leastDrift + 5*time.Millisecond - r.now())
-					require.NoError(t, c.NewMutex("k", ttl).TryLock(t.Context()), "no longer than that")
-				})
+	for _, works := range []time.Duration{0, time.Second, 2 * ttl} {
+		t.Run(works.String(), func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				began := r.now()
+				require.NoError(t, c.Do(t.Context(), "k", ttl, func(context.Context) error {
+					time.Sleep(works)
+					return nil
+				}, WithMinHold(least)))
+				require.EqualValues(t, 1, c.Stats().Released)
+				for r.now() < began+least-10*time.Millisecond {
+					require.ErrorIs(t, c.NewMutex("k", ttl).TryLock(t.Context()), ErrHeld)
+					time.Sleep(100 * time.Millisecond)
+				}
+				time.Sleep(began + least + leastDrift + 5*time.Millisecond - r.now())
+				require.NoError(t, c.NewMutex("k", ttl).TryLock(t.Context()), "no longer than that")
 			})
-		}
+		})
 	}
 }
 
@@ -83,24 +76,18 @@ func TestMinHoldEndsWithAFailure(t *testing.T) {
 		"panic":  func(context.Context) error { panic("no") },
 		"Goexit": func(context.Context) error { runtime.Goexit(); return nil },
 	} {
-		for _, stubborn := range []bool{false, true} {
-			t.Run(name+" "+strconv.FormatBool(stubborn), func(t *testing.T) {
-				simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-					opts := []Option{WithMinHold(least)}
-					if stubborn {
-						opts = append(opts, WithHoldOnError())
-					}
-					var wg sync.WaitGroup
-					wg.Go(func() {
-						defer func() { recover() }()
-						c.Do(t.Context(), "k", ttl, fn, opts...)
-					})
-					wg.Wait()
-					time.Sleep(2 * time.Millisecond)
-					require.Equal(t, stubborn, r.keys() == 3, "%d keys", r.keys())
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					defer func() { recover() }()
+					c.Do(t.Context(), "k", ttl, fn, WithMinHold(least))
 				})
+				wg.Wait()
+				time.Sleep(2 * time.Millisecond)
+				require.Zero(t, r.keys())
 			})
-		}
+		})
 	}
 	t.Run("never run", func(t *testing.T) {
 		simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
@@ -110,7 +97,7 @@ func TestMinHoldEndsWithAFailure(t *testing.T) {
 					cancel()
 				}
 			})
-			err := c.Do(ctx, "k", ttl, func(context.Context) error { panic("not reached") }, WithMinHold(least), WithHoldOnError())
+			err := c.Do(ctx, "k", ttl, func(context.Context) error { panic("not reached") }, WithMinHold(least))
 			require.ErrorIs(t, err, context.Canceled)
 			time.Sleep(2 * time.Millisecond)
 			require.Zero(t, r.keys(), "nothing was done in this period")
@@ -350,7 +337,6 @@ func TestWhatMinHoldDoesNotGoTogetherWith(t *testing.T) {
 		for says, opts := range map[string][]Option{
 			"WithMinHold and WithShared": {WithMinHold(least), WithShared()},
 			"WithShared do not go":       {WithMinHold(least), WithShared(), WithFence()},
-			"only with WithMinHold":      {WithHoldOnError()},
 			"not above zero":             {WithMinHold(0)},
 			"hundred years":              {WithMinHold(1<<63 - 1)},
 			"RestartGuard":               {WithMinHold(time.Minute)},
@@ -358,7 +344,6 @@ func TestWhatMinHoldDoesNotGoTogetherWith(t *testing.T) {
 			err := c.Do(t.Context(), "k", ttl, nil, opts...)
 			require.ErrorContains(t, err, says)
 		}
-		require.ErrorContains(t, c.NewMutex("k", ttl, WithMinHold(least), WithHoldOnError()).TryLock(t.Context()), "WithHoldOnError is for Client.Do")
 		m := taken(t, c, WithMinHold(59*time.Second))
 		require.Equal(t, int64(59*time.Second+592*time.Millisecond), c.guard.longest.Load(), "a master that restarts must not vote before")
 		require.NoError(t, m.Unlock(t.Context()))

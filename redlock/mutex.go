@@ -48,8 +48,6 @@ func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex 
 	switch {
 	case o.bounded:
 		m.refuse(errors.New("WithWait is for Client.Do: Lock waits until its context ends"))
-	case o.holdOnError:
-		m.refuse(errors.New("WithHoldOnError is for Client.Do: here it is Unlock or UnlockNow that decides"))
 	}
 	return m
 }
@@ -73,13 +71,13 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 	})
 	m := &both.Mutex
 	m.client, m.invalid, m.tokenText = c, o.invalid, &both.token
-	m.spec = spec{kind: o.kind, traits: &ordinary, key: key, term: newTerm(ttl, c.cfg.DriftFactor, c.cfg.MinDrift), timeout: o.timeout}
+	m.spec = spec{kind: o.kind, traits: &ordinary, key: key, term: newTerm(ttl, c.cfg.DriftFactor), timeout: o.timeout}
 	if c.cfg.Prefix != "" {
 		m.spec.traits = &traits{prefixed: c.cfg.Prefix + key}
 	}
 	m.lifetime = o.lifetime
 	if 0 < o.minHold && o.minHold <= maxTTL {
-		o.minHold += newTerm(o.minHold, c.cfg.DriftFactor, c.cfg.MinDrift).drift + time.Millisecond - 1
+		o.minHold += newTerm(o.minHold, c.cfg.DriftFactor).drift + time.Millisecond - 1
 		o.minHold = o.minHold.Truncate(time.Millisecond)
 	}
 	if o.token != "" {

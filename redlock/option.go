@@ -16,21 +16,20 @@ type Option func(*options)
 
 // options are what the options of one Mutex have set.
 type options struct {
-	kind        kind.Kind
-	more        []string // further keys
-	fence       bool
-	shared      bool
-	permits     int    // 0 for a lock without permits
-	token       string // that was handed over; empty for none
-	owner       string // that tokens name; empty for the client's
-	timeout     time.Duration
-	lifetime    time.Duration
-	minHold     time.Duration // how long a lock stays on the masters at least; 0 if it does not stay
-	holdOnError bool          // ... even if the function of Do fails
-	second      Second        // takes the second lock; nil for none
-	wait        time.Duration // how long Do waits for the lock, if bounded
-	bounded     bool
-	invalid     error // why they cannot be used; nil if they can
+	kind     kind.Kind
+	more     []string // further keys
+	fence    bool
+	shared   bool
+	permits  int    // 0 for a lock without permits
+	token    string // that was handed over; empty for none
+	owner    string // that tokens name; empty for the client's
+	timeout  time.Duration
+	lifetime time.Duration
+	minHold  time.Duration // how long a lock stays on the masters at least; 0 if it does not stay
+	second   Second        // takes the second lock; nil for none
+	wait     time.Duration // how long Do waits for the lock, if bounded
+	bounded  bool
+	invalid  error // why they cannot be used; nil if they can
 }
 
 const (
@@ -47,9 +46,6 @@ func (o *options) choose(s *spec, h *hints) error {
 	plain := s.traits
 	if err := o.chooseKind(s, h); err != nil {
 		return err
-	}
-	if o.holdOnError && o.minHold == 0 {
-		return errors.New("WithHoldOnError says for how long only with WithMinHold")
 	}
 	if o.owner == "" && o.minHold == 0 && o.second == nil {
 		return nil
@@ -343,7 +339,8 @@ func WithWait(d time.Duration) Option {
 //
 //   - [Mutex.Unlock] leaves the lock, and [Mutex.UnlockNow] does not. [Client.Do] leaves it if
 //     its function returns nil, and deletes it if that fails, panics or never runs, so that the
-//     next one may try at once. With WithHoldOnError, Do leaves it after a failure, too.
+//     next one may try at once. A function that must not be tried again in the period keeps its
+//     error to itself, and returns nil.
 //   - If a holder dies, or forgets to unlock, its lock stays for d or for the TTL, whichever is
 //     longer: the masters are told both when the lock is taken, and with each Extend and renewal.
 //     So the TTL can be much shorter than d. If d is longer than the TTL, masters that restart do
@@ -365,11 +362,6 @@ func WithMinHold(d time.Duration) Option {
 		o.minHold = d
 	}
 }
-
-// WithHoldOnError makes [Client.Do] leave the lock for its least time ([WithMinHold]) even if its
-// function has failed or panicked, so that work that fails is not tried again in the period. A
-// Mutex refuses it.
-func WithHoldOnError() Option { return func(o *options) { o.holdOnError = true } }
 
 // WithSecond adds a lock in another system to the lock on the masters: in an etcd cluster or a
 // ZooKeeper ensemble, by the modules under redlock/contrib. A holder of the lock has both. The

@@ -80,7 +80,7 @@ func TestManyGoroutinesHaveNoMoreTurnsThanHandovers(t *testing.T) {
 func TestWhoAlwaysHandsOverComesToAnEnd(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
 		p := newProcesses(t, r, nil)
-		crowd, told := another(t, r, Config{Handovers: AlwaysHandOver})
+		crowd, told := another(t, r, Config{Handovers: -1})
 		p.clients, p.rounds = append(p.clients, crowd), append(p.rounds, told)
 		p.join()
 		m := crowd.NewMutex("k", time.Hour)

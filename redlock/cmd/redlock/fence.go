@@ -92,7 +92,7 @@ answered, 128+n signal n has ended it (with --reset-to).
 	f.given.register(cmd)
 	cmd.Flags().StringVar(&f.to, "reset-to", "", "set the counters to `N`, a number or \"now\"")
 	cmd.Flags().BoolVar(&f.json, "json", false, "write JSON")
-	cmd.Flags().DurationVar(&f.skew, "skew", 24*time.Hour, "how far ahead of the clock a counter is believed, as Config.FenceSkew")
+	cmd.Flags().DurationVar(&f.skew, "skew", 24*time.Hour, "how far ahead of the clock clients believe a counter: Config.FenceMemory, and 24h at most")
 	return cmd
 }
 

@@ -35,7 +35,6 @@ var _ gocron.Locker = (*Locker)(nil)
 //     split the masters' votes, and then none has the lock. A WithWait of a second lets one of them
 //     have it. It needs WithMinHold, or those that waited run the job, too. It must be shorter than
 //     the period.
-//   - WithHoldOnError changes nothing: every run counts as a success.
 func NewLocker(client *redlock.Client, prefix string, ttl time.Duration, opts ...redlock.Option) *Locker {
 	opts = append([]redlock.Option{redlock.WithWait(0)}, opts...)
 	return &Locker{client: client, prefix: prefix, ttl: ttl, opts: opts, runs: map[string]*run{}}

@@ -23,7 +23,7 @@ func NewFenced(key string, ttl time.Duration, c *Counters) *fenced {
 
 // Counters are what all kinds with a fence know of their client.
 type Counters struct {
-	Skew   uint64        // Config.FenceSkew, in microseconds
+	Skew   uint64        // how far ahead of the clock a counter is believed, in microseconds
 	Memory time.Duration // Config.FenceMemory
 
 	// These judge the scripts that return a counter. They are made once, so that a round allocates nothing.
