@@ -24,7 +24,6 @@ type dashboard struct {
 		ID      int
 		Title   string
 		Type    string
-		GridPos struct{ X, Y, W, H int }
 		Targets []struct{ RefID, Expr, LegendFormat string }
 	}
 }
@@ -77,21 +76,6 @@ func TestDashboardShowsWhatIsExported(t *testing.T) {
 	for name, is := range named {
 		base := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_sum"), "_count"), "_bucket")
 		require.True(t, is || named[base+"_bucket"], "%s is not shown", name)
-	}
-}
-
-func TestDashboardPanelsDoNotOverlap(t *testing.T) {
-	taken := map[[2]int]string{}
-	for _, p := range readDashboard(t).Panels {
-		g := p.GridPos
-		require.LessOrEqual(t, g.X+g.W, 24, p.Title)
-		for x := range g.W {
-			for y := range g.H {
-				at := [2]int{g.X + x, g.Y + y}
-				require.Empty(t, taken[at], p.Title)
-				taken[at] = p.Title
-			}
-		}
 	}
 }
 
