@@ -385,13 +385,6 @@ func TestACounterThatIsNoNumber(t *testing.T) {
 	}
 }
 
-func TestAKindWithoutAFenceSaysSo(t *testing.T) {
-	c, _ := newFake(t, 3, Config{})
-	m := c.NewMutex("k", ttl, withHash, WithFence())
-	require.ErrorContains(t, m.TryLock(t.Context()), "is of no other kind")
-	require.ErrorContains(t, m.Lock(t.Context()), "is of no other kind")
-}
-
 // An acquire that a master does not understand is sent by text only while the attempt, or its
 // lock, is not over.
 func TestAnAcquireIsNotRepeatedAfterItsRelease(t *testing.T) {

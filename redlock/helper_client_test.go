@@ -63,9 +63,6 @@ func believingTimes(t *testing.T, n int, cfg Config) (all []*Client) {
 	return all
 }
 
-// lockKeys is a script that counts the keys of a master, but for what it says of itself.
-const lockKeys = "return redis.call('DBSIZE') - redis.call('EXISTS', '{}:since')"
-
 func openedWith(t *testing.T, cfg Config) *Client {
 	t.Helper()
 	return openedBy(t, cfg, Open)

@@ -74,20 +74,6 @@ func TestAsManyHoldersAsPermits(t *testing.T) {
 	}
 }
 
-// Many want a permit, of several processes, at the same time: all permits are used, and never more.
-func TestNeverMoreHoldersThanPermits(t *testing.T) {
-	t.Parallel()
-	for _, n := range []int{3, 5} {
-		for _, k := range []int{2, 3} {
-			t.Run(fmt.Sprintf("N=%d, k=%d", n, k), func(t *testing.T) {
-				t.Parallel()
-				masters := redlocktest.Start(t, n)
-				holdTogether(t, masters, k, func() {})
-			})
-		}
-	}
-}
-
 // holdTogether has many take a permit, and counts them. It calls during while they do, once one has had it.
 func holdTogether(t *testing.T, masters *redlocktest.Masters, k int, during func()) {
 	each := bearable(30)
@@ -190,51 +176,6 @@ func (r *askedRounds) Do(ctx context.Context, op *mux.Op) error {
 		defer r.answered(op)
 	}
 	return r.rounds.Do(ctx, op)
-}
-
-func TestAPermitOfADeadHolderIsFreeAfterItsTTL(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c, other := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
-	takenPermits(t, c, "k", 3, 2)
-	dead := c.NewMutex("k", time.Second, WithPermits(3))
-	require.NoError(t, dead.TryLock(t.Context()))
-	next := other.NewMutex("k", 30*time.Second, WithPermits(3))
-	done := make(chan error, 1)
-	go func() { done <- next.Lock(t.Context()) }()
-	comes(t, done)
-	require.Zero(t, dead.Remaining(), "the permit was the dead one's")
-	require.ErrorIs(t, dead.Unlock(t.Context()), ErrNotHeld)
-	require.NoError(t, next.Extend(t.Context()), "the release of the old lock has spared the new one")
-}
-
-// A Mutex that is used by many is one holder all the same.
-func TestAMutexHoldsOnePermit(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
-	for range 20 {
-		m := c.NewMutex("k", 30*time.Second, WithPermits(8))
-		var took atomic.Int64
-		var all sync.WaitGroup
-		for range 8 {
-			all.Go(func() {
-				m.nextSlot.Store(0) // each tries another
-				switch err := m.TryLock(t.Context()); {
-				case err == nil:
-					took.Add(1)
-				case !errors.Is(err, ErrHeld):
-					t.Error(err)
-				}
-			})
-		}
-		all.Wait()
-		require.EqualValues(t, 1, took.Load())
-		require.NoError(t, m.Unlock(t.Context()))
-		for i := range 3 {
-			require.Eventually(t, func() bool { return permitKeys(t, masters, i, "k", 8) == 0 }, hanging, 5*time.Millisecond)
-		}
-	}
 }
 
 // What is kept beside a lock may be another's token, by whose means another could be released: no error
@@ -511,7 +452,6 @@ func TestWhatGoesNotWithPermits(t *testing.T) {
 		"-1 permits are not possible":                                     {WithPermits(-1)},
 		"1001 permits are not possible":                                   {WithPermits(1001)},
 		"500 permits on a key of 16000 bytes":                             {WithPermits(500)},
-		"a lock of this kind is of no other kind, too":                    {WithPermits(2), withHash},
 		"a lock with permits has no fence: WithPermits and WithFence":     {WithPermits(2), WithFence()},
 		"a lock with permits has no fence: WithPermits and WithFence\x00": {WithFence(), WithPermits(2)},
 		"WithPermits and WithKeys do not go together":                     {WithPermits(2), WithKeys("l")},
@@ -598,28 +538,6 @@ func TestAMutexGivesBackWhatWasHandedOverToIt(t *testing.T) {
 	}
 }
 
-// Waiters in other processes are notified of a permit that is freed, and several are had without
-// waiting for each other's release.
-func TestFreedPermitsNotify(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c, other := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
-	const k = 4
-	held := takenPermits(t, c, "k", k, k)
-	done := make(chan error, k)
-	for range k {
-		go func() { done <- other.NewMutex("k", 30*time.Second, WithPermits(k)).Lock(t.Context()) }()
-	}
-	require.Eventually(t, func() bool { return other.Stats().Waiting == k }, hanging, 5*time.Millisecond)
-	for _, m := range held {
-		require.NoError(t, m.Unlock(t.Context()))
-	}
-	for range k {
-		comes(t, done)
-	}
-	require.ErrorIs(t, c.NewMutex("k", time.Second, WithPermits(k)).TryLock(t.Context()), ErrHeld)
-}
-
 // The permit that was freed in this process is the one that the head of the queue tries.
 func TestNoWakeUpOfAPermitIsLost(t *testing.T) {
 	t.Parallel()
@@ -691,49 +609,6 @@ func TestHoldersOfPermits(t *testing.T) {
 		require.Equal(t, h.Addr == masters.Addr(2), h.Err != nil)
 	}
 	require.Equal(t, masters.Addr(2), all[len(all)-1].Addr)
-}
-
-// What is written once for all kinds serves permits: renewal, Do, recheck, repair.
-func TestPermitsAreKeptAlive(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
-	const k = 3
-	others := takenPermits(t, c, "k", k, k-1)
-	m := c.NewMutex("k", 900*time.Millisecond, WithPermits(k), WithRoundTimeout(30*time.Second))
-	require.NoError(t, m.TryLock(t.Context()))
-	held, stop := m.KeepAlive(t.Context())
-	defer stop()
-	until := m.Until()
-	require.Eventually(t, func() bool { return m.Until().After(until.Add(time.Millisecond)) }, hanging, 5*time.Millisecond)
-	require.NoError(t, held.Err())
-	require.NoError(t, m.Unlock(t.Context()))
-
-	for i := range 3 { // or a late SET comes after the flush
-		require.Eventually(t, func() bool { return permitKeys(t, masters, i, "k", k) == k-1 }, hanging, 5*time.Millisecond)
-	}
-	for _, m := range others {
-		Confirmed(t, m)
-	}
-	masters.Flush(0)
-	require.NoError(t, others[0].Extend(t.Context()))
-	require.Eventually(t, func() bool { return permitKeys(t, masters, 0, "k", k) == 1 }, hanging, 5*time.Millisecond)
-	c.rechecker.recheck([]*hold{&others[1].hold})
-	require.Positive(t, others[1].Remaining())
-	require.Eventually(t, func() bool { return permitKeys(t, masters, 0, "k", k) == 2 }, hanging, 5*time.Millisecond)
-
-	_, slot, _ := kind.CutSlot(others[0].Token())
-	for i := range 2 {
-		command(t, masters, i, "DEL", fmt.Sprintf("{k}:permit:%d/%d", slot, k))
-	}
-	c.rechecker.recheck([]*hold{&others[0].hold, &others[1].hold})
-	require.Zero(t, others[0].Remaining(), "it is lost")
-	require.Positive(t, others[1].Remaining(), "and no other")
-	require.ErrorIs(t, others[0].Unlock(t.Context()), ErrNotHeld)
-
-	require.NoError(t, c.Do(t.Context(), "k", 30*time.Second, func(ctx context.Context) error {
-		return c.Do(ctx, "k", 30*time.Second, func(context.Context) error { return nil }, WithPermits(k))
-	}, WithPermits(k)))
 }
 
 // A plain lock on the same key, and whoever waits for it, is another thing.

@@ -2,12 +2,10 @@ package redlock
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -180,76 +178,4 @@ func TestAdoptMovesAllCounters(t *testing.T) {
 		require.Greater(t, do("PTTL", "{"+key+"}:fence"), int64(1_000_000))
 		require.LessOrEqual(t, do("PTTL", key), int64(20_000))
 	}
-}
-
-// Of locks on sets that overlap, in two processes, and on single keys, each has a greater fence
-// than those before it on each of its keys.
-func TestFencesOfSetsGrowForEachKey(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	clients := []*Client{opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)}
-	for i, key := range []string{"a", "b", "c"} { // nothing agrees
-		command(t, masters, i, "SET", "{"+key+"}:fence", fmt.Sprint(time.Now().Add(time.Hour).UnixMicro()))
-	}
-	sets := [][]string{{"a", "b"}, {"b", "c"}, {"c", "a", "b"}, {"b"}, {"c"}}
-	var mu sync.Mutex
-	last := map[string]uint64{}
-	var all sync.WaitGroup
-	for i := range 2 * len(sets) {
-		all.Go(func() {
-			keys := sets[i/2]
-			m := clients[i%2].NewMutex(keys[0], 30*time.Second, WithKeys(keys[1:]...), WithFence())
-			for range 10 {
-				if err := m.Lock(t.Context()); err != nil {
-					t.Error(err)
-					return
-				}
-				mu.Lock()
-				for _, key := range keys {
-					if m.Fence() <= last[key] {
-						t.Errorf("%s: %d comes after %d", key, m.Fence(), last[key])
-					}
-					last[key] = m.Fence()
-				}
-				mu.Unlock()
-				if i%3 == 0 {
-					if err := m.Extend(t.Context()); err != nil {
-						t.Error(err)
-					}
-				}
-				m.Unlock(t.Context())
-			}
-		})
-	}
-	done := make(chan error, 1)
-	go func() { all.Wait(); done <- nil }()
-	comes(t, done)
-}
-
-func TestAFencedSetIsHandedOverAndRestored(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
-	m := c.NewMutex("a", 30*time.Second, WithKeys("b"), WithFence())
-	require.NoError(t, m.TryLock(t.Context()))
-	fence := m.Fence()
-	require.NotZero(t, fence)
-	holdsAll(t, masters, m.Token(), "a", "b")
-	command(t, masters, 2, "DEL", "b", "{b}:fence")
-	extendsUntilThere(t, m, masters, 2, "b")
-	holdsAll(t, masters, m.Token(), "a", "b")
-	for _, key := range []string{"a", "b"} {
-		require.Equal(t, 3, remember(t, masters, key, fence), "a key does not stand beside a low counter")
-	}
-	h := c.NewMutex("b", 30*time.Second, WithKeys("a"), WithFence(), WithToken(m.Token()))
-	require.NoError(t, h.Extend(t.Context()))
-	require.Equal(t, fence, h.Fence())
-	require.NoError(t, h.Unlock(t.Context()))
-	holdsAll(t, masters, "", "a", "b")
-	one := c.NewMutex("b", 30*time.Second, WithFence())
-	require.NoError(t, one.TryLock(t.Context()))
-	require.Greater(t, one.Fence(), fence)
-	require.NoError(t, one.Unlock(t.Context()))
-	require.NoError(t, c.Do(t.Context(), "a", 30*time.Second, func(ctx context.Context) error {
-		require.Greater(t, FenceFrom(ctx), one.Fence())
-		return nil
-	}, WithKeys("b"), WithFence()))
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -283,44 +282,4 @@ func TestReadersTogetherHaveOneFence(t *testing.T) {
 		return nil
 	}, WithFence(), WithShared()))
 	require.NotZero(t, fence)
-}
-
-// In a crowd of readers and writers of two processes, each number is above those of the writers
-// before it, and a writer's above all before it.
-func TestFencesOfReadersAndWritersGrow(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	clients := []*Client{opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)}
-	var mu sync.Mutex
-	var top, wrote uint64
-	var all sync.WaitGroup
-	for i := range 8 {
-		all.Go(func() {
-			opts := []Option{WithFence()}
-			if i%4 > 0 {
-				opts = append(opts, WithShared())
-			}
-			m := clients[i%2].NewMutex("k", time.Minute, opts...)
-			for range 20 {
-				if err := m.Lock(t.Context()); err != nil {
-					t.Error(err)
-					return
-				}
-				mu.Lock()
-				if f := m.Fence(); f <= wrote || i%4 == 0 && f <= top {
-					t.Errorf("%d (reads: %t) comes after %d, and after a writer's %d", f, i%4 > 0, top, wrote)
-				}
-				if top = max(top, m.Fence()); i%4 == 0 {
-					wrote = m.Fence()
-				}
-				mu.Unlock()
-				if err := m.Unlock(t.Context()); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	done := make(chan error, 1)
-	go func() { all.Wait(); done <- nil }()
-	comes(t, done)
-	require.NotZero(t, wrote)
 }

@@ -57,7 +57,7 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 	c.check()
 	given := ttl
 	ttl = ttl.Truncate(time.Millisecond) // which is what the masters count in
-	o := options{kind: kind.Plain{}, timeout: c.cfg.roundTimeout(ttl)}
+	o := options{timeout: c.cfg.roundTimeout(ttl)}
 	if len(opts) > 0 {
 		chosen := o // on the heap, as an Option may keep it
 		for _, opt := range opts {
@@ -71,7 +71,7 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 	})
 	m := &both.Mutex
 	m.client, m.invalid, m.tokenText = c, o.invalid, &both.token
-	m.spec = spec{kind: o.kind, traits: &ordinary, key: key, term: newTerm(ttl, c.cfg.DriftFactor), timeout: o.timeout}
+	m.spec = spec{kind: kind.Plain{}, traits: &ordinary, key: key, term: newTerm(ttl, c.cfg.DriftFactor), timeout: o.timeout}
 	if c.cfg.Prefix != "" {
 		m.spec.traits = &traits{prefixed: c.cfg.Prefix + key}
 	}

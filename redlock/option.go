@@ -16,7 +16,6 @@ type Option func(*options)
 
 // options are what the options of one Mutex have set.
 type options struct {
-	kind     kind.Kind
 	more     []string // further keys
 	fence    bool
 	shared   bool
@@ -73,7 +72,6 @@ func (o *options) choose(s *spec, h *hints) error {
 // chooseKind gives the lock the kind that the options ask for.
 func (o *options) chooseKind(s *spec, h *hints) error {
 	keys, err := sortedKeys(s, o.more)
-	_, open := o.kind.(kind.Plain) // another kind may take its place
 	several := len(keys) > 1
 	ambiguous := kind.Ambiguous(s.onMasters()) || slices.ContainsFunc(keys, kind.Ambiguous)
 	t := &traits{prefixed: s.prefixed}
@@ -85,8 +83,6 @@ func (o *options) chooseKind(s *spec, h *hints) error {
 		return nil
 	case ambiguous && (o.fence || o.shared || o.permits > 0):
 		return errAmbiguous
-	case !open:
-		return errors.New("a lock of this kind is of no other kind, too")
 	case o.permits > 0 && o.fence:
 		return errors.New("a lock with permits has no fence: WithPermits and WithFence do not go together")
 	case o.permits > 0 && o.shared:
