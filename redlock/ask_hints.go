@@ -11,6 +11,10 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
+// fenceSkew is how far the clocks of clients may differ, or less if counters live for less: a clock that shows the local
+// time for UTC is off by less, and one with a wrong date by more.
+const fenceSkew = 24 * time.Hour
+
 // hints makes the hints of a client, and says which numbers the client believes.
 type hints struct {
 	last          atomic.Uint64 // the last hint, or a greater number that a master had since

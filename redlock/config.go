@@ -21,9 +21,6 @@ const (
 	defaultHandovers   = 16
 	defaultFenceMemory = 24 * time.Hour
 
-	minDrift  = 2 * time.Millisecond // the millisecond of Redis, and one to spare
-	fenceSkew = 24 * time.Hour       // a clock that shows the local time for UTC is off by less, and one with a wrong date by more
-
 	minTTL = 10 * time.Millisecond      // of a lock: half of it is left after a round trip of 2 ms
 	maxTTL = 100 * 365 * 24 * time.Hour // of a lock, and a counter's memory
 

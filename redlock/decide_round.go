@@ -15,6 +15,8 @@ import (
 // ours, and a constant, as Redis expires keys to the millisecond.
 type term struct{ ttl, drift time.Duration }
 
+const minDrift = 2 * time.Millisecond // the millisecond of Redis, and one to spare
+
 func newTerm(ttl time.Duration, factor float64) term {
 	return term{ttl, time.Duration(float64(ttl)*factor) + minDrift}
 }
