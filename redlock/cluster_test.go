@@ -186,45 +186,6 @@ func TestOneOfThreeClustersLosesItsMaster(t *testing.T) {
 	require.ErrorIs(t, b.NewMutex("held", 3*time.Second).TryLock(t.Context()), redlock.ErrHeld)
 }
 
-// Of three clusters of three shards, one is dead as a whole, and locks go on. Then another fails over: with the dead one
-// that is one vote too few, and nobody gets a lock until its quarantine is over. The dead one comes back without its
-// data, and votes when all that it has forgotten is over.
-func TestOneOfThreeClustersIsDeadAndOneFailsOver(t *testing.T) {
-	t.Parallel()
-	clusters := redlocktest.StartClusters(t, 3, 3, orderedOnly)
-	cfg := onClusters(clusters)
-	var phases diary
-	b := openConfig(t, cfg)
-	cfg.Observers = phases.observer()
-	a := openConfig(t, cfg)
-	for _, c := range []*redlock.Client{a, b} {
-		for i := range 3 {
-			reaches(t, c, i, "up")
-		}
-	}
-	load := contend(t, 500*time.Millisecond, a, b)
-	load.progress("at first")
-	for j := range clusters.Nodes() {
-		clusters.Kill(0, j)
-	}
-	load.progress("with two of three")
-	at := clusters.Owner(1, lockSlot)
-	takesOver(t, clusters, 1, at^1)
-	phases.awaits(t, clusters.Addr(1), "quarantined")
-	if err := a.NewMutex("k", 500*time.Millisecond).TryLock(t.Context()); phase(a, 1) == "quarantined" {
-		require.ErrorIs(t, err, redlock.ErrNoQuorum)
-	}
-	load.progress("after the quarantine")
-	for j := range clusters.Nodes() {
-		clusters.Restart(0, j)
-	}
-	for _, c := range []*redlock.Client{a, b} {
-		reaches(t, c, 0, "up")
-	}
-	load.progress("with all three")
-	load.end()
-}
-
 // The only cluster fails over while a lock is held there: the lock is lost at once, nobody gets one until the longest
 // TTL has passed, and the release is owed to the new master.
 func TestLockOnTheOnlyClusterIsLostInAFailover(t *testing.T) {

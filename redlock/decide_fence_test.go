@@ -1,49 +1,19 @@
 package redlock
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
-
-func TestEachLockHasAGreaterFence(t *testing.T) {
-	masters := redlocktest.Start(t, 5)
-	c := opened(t, masters.Addrs(), nil)
-	last := uint64(0)
-	for range 20 {
-		m := c.NewMutex("k", 10*time.Second, WithFence())
-		require.Zero(t, m.Fence())
-		require.NoError(t, m.TryLock(t.Context()))
-		require.Greater(t, m.Fence(), last)
-		last = m.Fence()
-		require.NoError(t, m.Extend(t.Context()))
-		require.Equal(t, last, m.Fence())
-		require.NoError(t, m.Unlock(t.Context()))
-		require.Zero(t, m.Fence())
-	}
-	require.Zero(t, c.Stats().FenceRaised, "nobody else was there")
-	all, err := c.Holders(t.Context(), "k", WithFence())
-	require.NoError(t, err)
-	at := 0
-	for _, h := range all {
-		if h.Fence == last {
-			at++
-		}
-	}
-	require.GreaterOrEqual(t, at, 3)
-}
 
 func TestFenceFromTheContext(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
@@ -428,55 +398,4 @@ func TestAnAcquireIsNotRepeatedAfterItsRelease(t *testing.T) {
 		require.Equal(t, 1, sets(r, 2), "the lock was released before the master had refused it")
 		require.Zero(t, r.keys())
 	})
-}
-
-// Several clients take one key by turns. Of two locks of which one was released before the other
-// was asked for, the later has the greater fence.
-func TestFencesGrowInTheOrderOfTheLocks(t *testing.T) {
-	clients, each := 4, bearable(100)
-	masters := redlocktest.Start(t, 5)
-	type lock struct {
-		asked, taken, released time.Duration // on the clock that all processes of a machine share
-		fence                  uint64
-	}
-	var mu sync.Mutex
-	var locks []lock
-	done := make(chan error, clients)
-	for range clients {
-		c := opened(t, masters.Addrs(), nil)
-		go func() {
-			m := c.NewMutex("k", 10*time.Second, WithFence())
-			for n := range each {
-				l := lock{asked: clock.Now()}
-				if err := m.Lock(t.Context()); err != nil {
-					done <- err
-					return
-				}
-				l.taken, l.fence = clock.Now(), m.Fence()
-				l.released = clock.Now() // from now on another can have it
-				m.Unlock(t.Context())
-				mu.Lock()
-				locks = append(locks, l)
-				mu.Unlock()
-				if n%10 == 0 { // an attempt that moves on some counters only
-					ctx, cancel := context.WithTimeout(t.Context(), 50*time.Microsecond)
-					if m.TryLock(ctx) == nil {
-						m.Unlock(t.Context())
-					}
-					cancel()
-				}
-			}
-			done <- nil
-		}()
-	}
-	for range clients {
-		comes(t, done)
-	}
-	require.Len(t, locks, clients*each)
-	slices.SortFunc(locks, func(a, b lock) int { return cmp.Compare(a.taken, b.taken) })
-	for i := 1; i < len(locks); i++ {
-		a, b := locks[i-1], locks[i]
-		require.LessOrEqual(t, a.released, b.taken, "two held it")
-		require.Greater(t, b.fence, a.fence, "lock %d", i)
-	}
 }

@@ -2,7 +2,6 @@ package redlock_test
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -75,24 +74,6 @@ func TestMasterThatDoesNotSayWhoItIsCountsAsRestarted(t *testing.T) {
 		require.NoError(t, err)
 		reaches(t, client, 0, "quarantined") // nobody can tell
 	})
-}
-
-// Embedded masters say who they are, as real ones do.
-func TestRestartedEmbeddedMasterDoesNotVote(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Embedded(t, 3)
-	client := openConfig(t, redlock.Config{Masters: masters.Addrs(), RoundTimeout: busy})
-	for i := range 3 {
-		reaches(t, client, i, "up")
-	}
-	first := client.NewMutex("k", time.Minute)
-	require.NoError(t, first.TryLock(t.Context()))
-	for _, i := range []int{0, 1} {
-		masters.Restart(i)
-		reaches(t, client, i, "quarantined")
-	}
-	require.ErrorIs(t, client.NewMutex("k", time.Minute).TryLock(t.Context()), redlock.ErrNoQuorum)
-	require.Positive(t, first.Remaining())
 }
 
 // replicate makes a master another's replica, and returns when it has that one's data.
@@ -289,82 +270,6 @@ func TestDemotedMasterIsRefusedWithARemedy(t *testing.T) {
 	require.ErrorIs(t, err, conn.ErrNotMaster)
 	var refusal *conn.RefusedError
 	require.ErrorAs(t, err, &refusal)
-}
-
-// A holds r1 and r2 of three; r1 comes back empty. Then r1 and r3 must not give the
-// lock to B, whether B has known r1 before or comes only now.
-func TestRestartedMasterDoesNotGiveALockAway(t *testing.T) {
-	t.Parallel()
-	const ttl = 4 * time.Second
-	for _, c := range []struct {
-		name  string
-		known bool // B was there before
-		guard time.Duration
-	}{
-		{"without a guard, to a newcomer: what Redlock warns of", false, 0},
-		{"with a guard, to a newcomer", false, ttl},
-		{"to one that has known it", true, 0},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			masters := redlocktest.Start(t, 3)
-			cfg := redlock.Config{Masters: masters.Addrs(), RoundTimeout: busy}
-			a := openConfig(t, cfg)
-			for i := range 3 {
-				reaches(t, a, i, "up")
-			}
-			cfg.RestartGuard = c.guard
-			var b *redlock.Client
-			if c.known {
-				b = openConfig(t, cfg)
-				used := b.NewMutex("other", ttl) // it uses this TTL
-				require.NoError(t, used.TryLock(t.Context()))
-				require.NoError(t, used.Unlock(t.Context()))
-				for i := range 3 {
-					reaches(t, b, i, "up")
-				}
-			}
-			if c.guard > 0 { // the others are older than that
-				for i := 1; i < 3; i++ {
-					require.Eventually(t, func() bool {
-						info, _ := masters.Do(i, "INFO", "server")
-						var up int
-						_, after, _ := strings.Cut(fmt.Sprint(info), "uptime_in_seconds:")
-						fmt.Sscan(after, &up)
-						return time.Duration(up)*time.Second > ttl+time.Second
-					}, time.Minute, 100*time.Millisecond)
-				}
-			}
-			_, err := masters.Do(2, "SET", "k", "foreign")
-			require.NoError(t, err)
-			m := a.NewMutex("k", ttl)
-			require.NoError(t, m.TryLock(t.Context()))
-			settled(t, a) // r3 has refused it
-			_, err = masters.Do(2, "DEL", "k")
-			require.NoError(t, err)
-			masters.Restart(0)
-
-			if b == nil {
-				b = openConfig(t, cfg)
-			}
-			if c.known || c.guard > 0 { // who has used no TTL has nobody in quarantine yet
-				reaches(t, b, 0, "quarantined")
-			}
-			other := b.NewMutex("k", ttl)
-			err = other.TryLock(t.Context())
-			require.Error(t, err)
-			var quarantined *mux.QuarantineError
-			require.ErrorAs(t, err, &quarantined)
-			require.Less(t, time.Now(), quarantined.Until)
-			require.Contains(t, err.Error(), "does not vote until")
-			require.Equal(t, "quarantined", phase(b, 0))
-			// It does as soon as A's lock has ended.
-			require.NoError(t, other.Lock(t.Context()))
-			require.Zero(t, m.Remaining())
-			reaches(t, b, 0, "up")
-			require.NoError(t, other.Unlock(t.Context()))
-		})
-	}
 }
 
 // What was declared durable, and does not deny it, needs only be as old as the guard with its disk. What merely says so

@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -70,48 +69,6 @@ func TestPermitsAreHadInTheOrderOfTheQueue(t *testing.T) {
 			for _, m := range ms[n-2:] {
 				require.NoError(t, m.Unlock(t.Context()))
 			}
-			noQueue(t, masters)
-		})
-	}
-}
-
-// Processes that want a permit again and again all have it, and all permits are used. On a busy machine those who
-// hold one for a moment may never meet: so at last they wait for each other.
-func TestPermitsAreSharedByTheQueue(t *testing.T) {
-	t.Parallel()
-	for k := 2; k <= 3; k++ {
-		t.Run(fmt.Sprint(k), func(t *testing.T) {
-			t.Parallel()
-			const n = 6
-			masters := redlocktest.Start(t, 3)
-			c := newCrowd(t, n)
-			var inside, most atomic.Int64
-			var meet atomic.Bool
-			met := make(chan struct{})
-			c.during = func() {
-				now := inside.Add(1)
-				defer inside.Add(-1)
-				if !meet.Load() {
-					time.Sleep(2 * time.Millisecond) // the work
-					return
-				}
-				if now >= int64(k) && most.Swap(now) == 0 {
-					close(met)
-				}
-				select {
-				case <-met:
-				case <-c.ctx.Done():
-				}
-			}
-			for i := range n {
-				m := opened(t, masters.Addrs(), nil).NewMutex("k", term30, WithPermits(k))
-				c.wants(i, m)
-			}
-			c.serves(20)
-			meet.Store(true)
-			conntest.Soon(t, "all are used", met)
-			c.finish()
-			require.EqualValues(t, k, most.Load())
 			noQueue(t, masters)
 		})
 	}

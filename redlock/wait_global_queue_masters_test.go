@@ -329,22 +329,6 @@ func TestQueueMasterFailsWhileProcessesWait(t *testing.T) {
 	}
 }
 
-// A process that dies leaves its entry. Those behind it go on when that has ended.
-func TestProcessThatDiesInTheQueue(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	holder, dies, waits := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
-	m := holder.NewMutex("k", term30)
-	require.NoError(t, m.TryLock(t.Context()))
-	queuesUp(t, masters, dies.NewMutex("k", term30), 0)
-	done := queuesUp(t, masters, waits.NewMutex("k", term30), 1)
-	require.NoError(t, dies.rounds.Close()) // its sockets; it can say nothing more
-	require.Equal(t, 2, queueLength(t, masters, "k"))
-	require.NoError(t, m.Unlock(t.Context()))
-	comes(t, done)
-	noQueue(t, masters)
-}
-
 // A queue master whose clock is set back keeps nobody behind a process that died about then, nor behind
 // two of them, for longer than a dead process always does.
 func TestNobodyWaitsForTheDeadWhenTheClockIsSetBack(t *testing.T) {
@@ -395,30 +379,6 @@ func TestWhoLeavesTakesThePredecessorsNoticeAway(t *testing.T) {
 	leave() // Close would wait for a moment only
 	require.ErrorIs(t, conntest.Soon(t, "it returns", done), context.Canceled)
 	require.Eventually(t, func() bool { return !there() }, hanging, 5*time.Millisecond)
-}
-
-// A waiter that gives up leaves nothing, and those behind it go on at once.
-func TestProcessThatGivesUpInTheQueue(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	holder, quits, waits := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
-	for range 10 {
-		m := holder.NewMutex("k", term30)
-		require.NoError(t, m.Lock(t.Context()))
-		ctx, cancel := context.WithCancel(t.Context())
-		quit := make(chan error, 1)
-		go func() { quit <- quits.NewMutex("k", term30).Lock(ctx) }()
-		require.Eventually(t, func() bool { return queueLength(t, masters, "k") == 1 }, hanging, 5*time.Millisecond)
-		w := waits.NewMutex("k", term30)
-		done := queuesUp(t, masters, w, 1)
-		cancel()
-		require.ErrorIs(t, conntest.Soon(t, "it returns", quit), context.Canceled)
-		require.Eventually(t, func() bool { return queueLength(t, masters, "k") == 1 }, hanging, 5*time.Millisecond)
-		require.NoError(t, m.Unlock(t.Context()))
-		comes(t, done)
-		require.NoError(t, w.Unlock(t.Context()))
-		noQueue(t, masters)
-	}
 }
 
 // Whatever the script does, it does as the simulated masters do.

@@ -2,8 +2,6 @@ package redlock_test
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -122,54 +120,6 @@ func TestWaiterLooksAgainWhenAMasterIsLost(t *testing.T) {
 	masters.Kill(1)
 	require.NoError(t, m.Unlock(t.Context()))
 	require.NoError(t, conntest.Soon(t, "the waiter has the lock", done))
-}
-
-// Many clients hand a key round: everybody gets it, nobody is starved, and a
-// vote that is split does not split again and again.
-func TestManyClientsHandAKeyRound(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 5)
-	const clients, each = 10, 30
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	var inside, attempts, rounds atomic.Int64
-	var wg sync.WaitGroup
-	for i := range clients {
-		c := openOn(t, masters, onEvent(redlock.EventRound, func(r *redlock.Event) {
-			if r.Op != "lock" {
-				return
-			}
-			attempts.Add(1)
-			if r.Asked > 1 {
-				rounds.Add(1)
-			}
-		}))
-		wg.Go(func() {
-			m := c.NewMutex("round", 30*time.Second)
-			for range each {
-				if err := m.Lock(ctx); err != nil {
-					t.Error(err)
-					return
-				}
-				if inside.Add(1) != 1 {
-					t.Error("two are inside")
-				}
-				inside.Add(-1)
-				if err := m.Unlock(context.Background()); err != nil {
-					t.Error(i, err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	t.Logf("for each acquisition %.2f rounds, and %.2f attempts with those that asked one master",
-		float64(rounds.Load())/(clients*each), float64(attempts.Load())/(clients*each))
-	for i := range 5 {
-		require.Eventually(t, func() bool { // nobody has waited for the last ones
-			n, err := masters.Do(i, "EXISTS", "round")
-			return err == nil && n == int64(0)
-		}, 20*time.Second, 5*time.Millisecond, "master %d", i)
-	}
 }
 
 // The masters notify of a renewal as they do of a release. The waiter finds the key held, and

@@ -18,35 +18,6 @@ func under(flags, key, script string) []string {
 	return append(append([]string{"run", atOnce, "--wait", "1m"}, strings.Fields(flags)...), key, "--", "sh", "-c", script)
 }
 
-// alone is a script that fails if one of the names is taken by another script at the same time.
-// After mkdir, only one of them has the directory.
-func alone(dir string, names ...string) string {
-	var enter, leave strings.Builder
-	for _, name := range names {
-		fmt.Fprintf(&enter, "mkdir %s/%s || exit 9; ", dir, name)
-		fmt.Fprintf(&leave, "rmdir %s/%s; ", dir, name)
-	}
-	return enter.String() + "sleep 0.05; " + leave.String()
-}
-
-// beginAll starts the commands, times each, all at the same time.
-func beginAll(t *testing.T, env []string, times int, commands ...[]string) (all []*invocation) {
-	t.Helper()
-	for range times {
-		for _, c := range commands {
-			all = append(all, begin(t, env, c...))
-		}
-	}
-	return all
-}
-
-func requireAllSucceed(t *testing.T, all []*invocation) {
-	t.Helper()
-	for _, s := range all {
-		require.Zero(t, s.end())
-	}
-}
-
 // requireFreeOf waits until status says that the lock is free.
 func requireFreeOf(t *testing.T, env []string, args ...string) {
 	t.Helper()
@@ -64,21 +35,6 @@ func requireRefused(t *testing.T, env []string, says string, args ...string) {
 		status, stdout, stderr := do(t, env, append(append([]string{"run", atOnce, "-n"}, args...), "--", "echo", "ran")...)
 		return status == exitHeld && stdout == "" && regexp.MustCompile(says).MatchString(stderr)
 	}, patient, 5*time.Millisecond)
-}
-
-func TestRunsOnOverlappingKeysNeverOverlap(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env, dir := []string{mastersEnv(masters)}, t.TempDir()
-	requireAllSucceed(t, beginAll(t, env, 3,
-		under("--also b", "a", alone(dir, "a", "b")),
-		under("--also a", "b", alone(dir, "a", "b")),
-		under("--also c --also b", "b", alone(dir, "b", "c")),
-		under("", "c", alone(dir, "c")),
-	))
-	for _, key := range []string{"a", "b", "c"} {
-		requireFreeOf(t, env, key)
-	}
 }
 
 func TestARunTakesAllItsKeysOrNone(t *testing.T) {
@@ -173,18 +129,6 @@ func TestAsManyRunAsThereArePermits(t *testing.T) {
 	require.Equal(t, "[] inner\n", inner.out.String())
 }
 
-// There are no more of them at a time than permits: no two have the same one.
-func TestNoMoreRunThanThereArePermits(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env, dir := []string{mastersEnv(masters)}, t.TempDir()
-	all := beginAll(t, env, 12, under("--permits 3", "gpu", alone(dir, "$REDLOCK_PERMIT")+"echo permit $REDLOCK_PERMIT"))
-	requireAllSucceed(t, all)
-	for _, s := range all {
-		require.Regexp(t, `^permit [1-3]\n$`, s.out.String())
-	}
-}
-
 func TestARunWithAnotherNumberOfPermitsIsRefused(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1) // of more, some might not be connected yet, and the run would wait for them
@@ -197,49 +141,6 @@ func TestARunWithAnotherNumberOfPermitsIsRefused(t *testing.T) {
 		require.Contains(t, stderr, "{gpu}:permits says 2, and not 3")
 		require.Contains(t, stderr, "everybody must give the same --permits")
 		require.Equal(t, wait != "0", strings.Contains(stderr, "waiting for them"))
-	}
-}
-
-// A fence is asked of the library: whether readers have one is its decision.
-func TestAReaderHasAFence(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	fences := []string{}
-	for _, flags := range [][]string{{}, {"--shared"}, {}, {"--shared", "--fence"}, {}} {
-		status, stdout, stderr := do(t, []string{mastersEnv(masters)}, sh("echo $REDLOCK_FENCE", flags...)...)
-		require.Zero(t, status, stderr)
-		require.Regexp(t, `^\d{16}\n$`, stdout)
-		fences = append(fences, stdout)
-	}
-	require.IsIncreasing(t, fences, "a reader's is between those of the writers")
-	status, stdout, _ := do(t, []string{mastersEnv(masters)}, sh("echo $REDLOCK_FENCE", "--shared", "--fence=false")...)
-	require.Zero(t, status)
-	require.Equal(t, "\n", stdout)
-}
-
-func TestALostLockOfAnyKindEndsTheCommand(t *testing.T) {
-	t.Parallel()
-	for _, flags := range []string{"--also l", "--shared", "--permits 2"} {
-		t.Run(flags, func(t *testing.T) {
-			masters := redlocktest.Start(t, 3)
-			s := begin(t, []string{mastersEnv(masters)}, under(flags+" --ttl 3s", "k", "echo holding; exec sleep 3600")...)
-			s.awaitStdout("holding")
-			// Once may not be enough: a renewal that gives the masters their keys again, and hears of it
-			// too late, does not know that they were gone.
-			require.Eventually(t, func() bool {
-				for i := range masters.N() {
-					masters.Flush(i)
-				}
-				select {
-				case <-s.exited:
-					return true
-				default:
-					return false
-				}
-			}, patient, 100*time.Millisecond)
-			require.Equal(t, exitLost, s.end())
-			require.Contains(t, s.err.String(), "the lock is lost")
-		})
 	}
 }
 
@@ -289,29 +190,4 @@ func TestTheGuardCoversTheLeastHold(t *testing.T) {
 		require.NoError(t, r.guard(false))
 		require.Equal(t, guard, r.restartGuard)
 	}
-}
-
-// Each run is a client of its own, which knew no master before it was restarted.
-func TestMastersThatHaveForgottenALockDoNotGiveItAway(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3) // without persistence
-	env := []string{mastersEnv(masters)}
-	holder := begin(t, env, sh("echo holding; cat", "--ttl", "5m")...)
-	holder.awaitStdout("holding")
-	masters.Restart(0)
-	masters.Restart(1)
-
-	for _, wait := range []string{"0", "1s"} {
-		status, stdout, stderr := do(t, env, guarded("echo ran", "--ttl", "5m", "--wait", wait)...)
-		require.Equal(t, exitNoQuorum, status)
-		require.Empty(t, stdout)
-		require.Regexp(t, `nobody has known its process for long: .*: it may have forgotten locks, and does not vote until \d`, stderr)
-	}
-	select {
-	case <-holder.exited:
-		t.Fatal("it runs no more")
-	default:
-	}
-	holder.in.Close()
-	require.Zero(t, holder.end())
 }

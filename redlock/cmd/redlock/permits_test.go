@@ -135,14 +135,3 @@ func TestStatusSaysHowManyPermitsThereAre(t *testing.T) {
 	require.Contains(t, stdout, "There are 4 permits of it, too: see --permits 4.\n")
 	requireReadable(t, stdout)
 }
-
-func TestStatusOfAsManyPermitsAsThereCanBe(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
-	take(t, masters, "a", "gpu", time.Minute, redlock.WithPermits(maxPermits))
-	exit, s := statusOfPermits(t, env, maxPermits)
-	require.Equal(t, exitNo, exit)
-	require.Equal(t, maxPermits-1, s.Free)
-	require.Len(t, s.Permits, maxPermits)
-}
