@@ -1,7 +1,6 @@
 package redlockprom
 
 import (
-	"context"
 	"fmt"
 	"reflect"
 	"strings"
@@ -75,95 +74,6 @@ func registered(t *testing.T, metrics *Metrics) *prometheus.Registry {
 	r := prometheus.NewPedanticRegistry()
 	require.NoError(t, r.Register(metrics))
 	return r
-}
-
-// live has a client do all that there is to count: a lock that is taken, extended, contended and released,
-// one that is fenced, one that is renewed and lost, attempts that fail for each reason.
-func live(t *testing.T, masters *redlocktest.Masters, client *redlock.Client) {
-	t.Helper()
-	ctx := t.Context()
-	m := client.NewMutex("orders:1", 30*time.Second, redlock.WithFence())
-	require.NoError(t, m.TryLock(ctx))
-	require.NoError(t, m.Extend(ctx))
-	other := client.NewMutex("orders:1", 30*time.Second)
-	require.ErrorIs(t, other.TryLock(ctx), redlock.ErrHeld)
-	done := make(chan error, 1)
-	go func() { done <- other.Lock(ctx) }()
-	require.Eventually(t, func() bool { return client.Stats().Waiting == 1 }, soon, 5*time.Millisecond)
-	require.NoError(t, m.Unlock(ctx))
-	require.NoError(t, <-done)
-	require.NoError(t, other.Unlock(ctx))
-
-	kept := client.NewMutex("orders:2", 3*time.Second)
-	require.NoError(t, kept.TryLock(ctx))
-	held, stop := kept.KeepAlive(ctx)
-	defer stop()
-	require.Eventually(t, func() bool { return client.Stats().Renewals > 0 }, soon, 5*time.Millisecond)
-	for i := range masters.N() {
-		_, err := masters.Do(i, "DEL", "orders:2")
-		require.NoError(t, err)
-	}
-	select {
-	case <-held.Done():
-	case <-time.After(soon):
-		t.Fatal("the loss is not noticed")
-	}
-	require.ErrorIs(t, context.Cause(held), redlock.ErrLost)
-	require.Error(t, kept.Unlock(ctx))
-}
-
-func TestMetricsOfAClient(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	metrics := New()
-	client := open(t, masters, metrics)
-	registry := registered(t, metrics)
-	live(t, masters, client)
-	waiting := client.NewMutex("w", 30*time.Second)
-	require.NoError(t, waiting.TryLock(t.Context()))
-	_, stop := waiting.KeepAlive(t.Context())
-	defer stop()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- client.NewMutex("w", 30*time.Second).Lock(ctx) }()
-	require.Eventually(t, func() bool { return client.Stats().Waiting == 1 }, soon, 5*time.Millisecond)
-
-	all := gathered(t, registry)
-	require.Equal(t, 1.0, all["waiting"])
-	require.Equal(t, 1.0, all["kept"])
-	require.Equal(t, 4.0, all["attempts_total{ok}"])
-	require.GreaterOrEqual(t, all["attempts_total{held}"], 2.0)
-	require.Zero(t, all["attempts_total{no_quorum}"])
-	require.Equal(t, 2.0, all["released_total"])
-	require.Equal(t, 1.0, all["extended_total"])
-	require.GreaterOrEqual(t, all["renewals_total"], 1.0)
-	require.GreaterOrEqual(t, all["renewals_failed_total"], 1.0)
-	require.Equal(t, 1.0, all["lost_total"])
-	require.Positive(t, all["wakes_total{local}"]+all["wakes_total{free}"]+all["wakes_total{held}"]+all["wakes_total{expiry}"]+all["wakes_total{poll}"])
-	require.Equal(t, 4.0, all["round_duration_seconds{lock,ok}"])
-	require.Equal(t, 1.0, all["round_duration_seconds{extend,ok}"])
-	require.Equal(t, 2.0, all["round_duration_seconds{unlock,ok}"])
-	require.Equal(t, 1.0, all["round_duration_seconds{unlock,not_held}"])
-	require.Equal(t, 1.0, all["round_duration_seconds{renew,not_held}"])
-	require.Equal(t, 1.0, all["wait_duration_seconds{ok}"])
-	require.Equal(t, 3.0, all["hold_duration_seconds"])
-	for i := range 3 {
-		a := masters.Addr(i)
-		require.Equal(t, 1.0, all["master_phase{"+a+",up}"])
-		require.Equal(t, 1.0, all["master_phase_changes_total{"+a+",up}"])
-		require.Greater(t, all["master_rtt_seconds{"+a+"}"], 0.0)
-		require.Greater(t, all["master_replies_total{"+a+"}"], 5.0)
-	}
-	cancel()
-	require.ErrorIs(t, <-done, context.Canceled)
-	all = gathered(t, registry)
-	require.Zero(t, all["waiting"])
-	require.Equal(t, 1.0, all["wait_duration_seconds{held}"]+all["wait_duration_seconds{cancelled}"])
-	require.Equal(t, all["attempts_total{held}"], all["round_duration_seconds{lock,held}"])
-
-	problems, err := testutil.GatherAndLint(registry)
-	require.NoError(t, err)
-	require.Empty(t, problems)
 }
 
 // Every number of the Stats is in the metrics, under its own name.
