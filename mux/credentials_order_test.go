@@ -90,53 +90,6 @@ func TestEveryReplyIsItsOwnWhileCredentialsAreRefused(t *testing.T) {
 	}
 }
 
-// The same servers lose it if they are about to tell the connection that a key has changed,
-// and that can be at any time.
-func TestEveryReplyIsItsOwnWhileKeysChangeAndCredentialsAreRefused(t *testing.T) {
-	t.Parallel()
-	masters := startWithUser(t, 1)
-	vault := new(fickle)
-	var told atomic.Int64
-	m := open(t, mux.Config{
-		Masters:    masters.Addrs(),
-		BackoffMax: time.Millisecond,
-		Conn:       conn.Options{Credentials: vault.ask, Tracking: true},
-		OnPush:     func(int, resp.Value) { told.Add(1) },
-	})
-	waitUp(t, m, 1)
-	look := resp.AppendCommand(nil, "CLIENT", "CACHING", "YES")
-	look = append(look, resp.AppendCommand(nil, "MGET", "a", "b", "c", "d", "e", "f", "g", "h")...)
-	change := resp.AppendCommand(nil, "MSET", "a", "1", "b", "1", "c", "1", "d", "1", "e", "1", "f", "1", "g", "1", "h", "1")
-	refusals := int64(conntest.Many(150, 1000))
-	deadline := time.Now().Add(patience)
-	stop := func() bool { return t.Failed() || vault.enough(refusals) || time.Now().After(deadline) }
-	var wg sync.WaitGroup
-	repeat := func(m *mux.Mux, command []byte, replies int) {
-		wg.Go(func() {
-			op := &mux.Op{Command: command, Replies: replies, Verdict: func(v resp.Value) mux.Verdict {
-				if v.Is("OK") || v.Kind() == resp.Array {
-					return mux.VerdictYes
-				}
-				return mux.VerdictFailed
-			}}
-			for !stop() {
-				if err := m.Do(context.Background(), op); err != nil || !op.Won() {
-					t.Errorf("%v %v", err, op.Votes)
-				}
-			}
-		})
-	}
-	for range 4 {
-		repeat(open(t, mux.Config{Masters: masters.Addrs()}), change, 1)
-	}
-	repeat(m, look, 2)
-	wg.Go(func() { echo(t, m, "echo", stop) })
-	conntest.AllEnd(t, "all are answered", &wg)
-	require.True(t, vault.enough(refusals), "%d were refused", vault.refused.Load())
-	require.Positive(t, told.Load())
-	requireUndisturbed(t, m)
-}
-
 // A ledger is a stream that counts the replies that are owed on it.
 type ledger struct {
 	io.ReadWriter

@@ -1,9 +1,6 @@
 package redlock_test
 
 import (
-	"context"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,41 +9,6 @@ import (
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
-
-// clustered is a list of masters of which the last can never serve.
-func clustered(t *testing.T, n int) []string {
-	t.Helper()
-	good := redlocktest.Start(t, n-1)
-	bad := redlocktest.Start(t, 1, redlocktest.WithArgs("--cluster-enabled", "yes"))
-	return append(good.Addrs(), bad.Addr(0))
-}
-
-// One master that can never serve stops no process, running or new, and shows.
-func TestRefusedMinorityIsShown(t *testing.T) {
-	t.Parallel()
-	var mu sync.Mutex
-	told := map[string]redlock.MasterStats{}
-	cfg := redlock.Config{Masters: clustered(t, 3), RoundTimeout: busy, Observers: onEvent(redlock.EventMaster, func(e *redlock.Event) {
-		m := *e.Master
-		mu.Lock()
-		defer mu.Unlock()
-		told[m.Addr] = m
-	})}
-	c := openConfig(t, cfg)
-	reaches(t, c, 0, "up")
-	reaches(t, c, 1, "up")
-	reaches(t, c, 2, "refused")
-	require.Contains(t, c.Stats().Masters[2].Err, "Redis Cluster")
-	require.Eventually(t, func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return told[cfg.Masters[2]].Phase == "refused" && strings.Contains(told[cfg.Masters[2]].Err, "Redis Cluster") &&
-			told[cfg.Masters[0]].Phase == "up"
-	}, time.Minute, 5*time.Millisecond)
-	used(t, c, long)
-	_, err := c.Holders(t.Context(), "k")
-	require.NoError(t, err)
-}
 
 // New is for services that must start while masters are down.
 func TestNewNeedsNoMasters(t *testing.T) {
@@ -78,26 +40,4 @@ func TestNewNeedsNoMasters(t *testing.T) {
 		_, err := redlock.New(cfg)
 		require.ErrorContains(t, err, "redlock: new: ", name)
 	}
-}
-
-// A context that ends Open is its own reason, unless masters have failed by then.
-func TestOpenThatItsContextEnds(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	masters.Pause(0)
-	masters.Pause(1)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, err := redlock.Open(ctx, redlock.Config{Masters: masters.Addrs(), DialTimeout: busy})
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.NotErrorIs(t, err, redlock.ErrNoQuorum)
-	var round *redlock.RoundError
-	require.ErrorAs(t, err, &round)
-	require.Equal(t, redlock.OpOpen, round.Op)
-	require.Len(t, round.Votes, 3)
-	masters.Kill(0)
-	masters.Kill(1)
-	_, err = redlock.Open(t.Context(), redlock.Config{Masters: masters.Addrs(), DialTimeout: time.Second})
-	require.ErrorIs(t, err, redlock.ErrNoQuorum)
-	require.NotErrorIs(t, err, context.DeadlineExceeded)
 }

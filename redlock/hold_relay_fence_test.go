@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -189,53 +188,4 @@ func TestARelayWithAFenceWearsOut(t *testing.T) {
 		all.Wait()
 		require.Zero(t, lost.Load())
 	})
-}
-
-// On real masters, goroutines of two clients want one lock with a fence. Each holder's number is greater than that of
-// the holder before it, whether the lock has stayed in the process or not, and though masters lose their counters.
-func TestNumbersOfAHotLockGrow(t *testing.T) {
-	masters := redlocktest.Start(t, 5)
-	for name, opts := range map[string][]Option{"one key": {WithFence()}, "several": {WithKeys("l"), WithFence()}} {
-		t.Run(name, func(t *testing.T) {
-			clients := []*Client{opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)}
-			var last atomic.Uint64
-			var had [2]atomic.Int32
-			var all sync.WaitGroup
-			ended := make(chan struct{})
-			for i := range 32 {
-				c := clients[i%2]
-				all.Go(func() {
-					m := c.NewMutex(name, 30*time.Second, opts...)
-					for range 40 {
-						if err := m.Lock(t.Context()); err != nil {
-							t.Error(err)
-							return
-						}
-						fence := m.Fence()
-						if before := last.Swap(fence); before >= fence {
-							t.Errorf("%d after %d", fence, before)
-						}
-						had[i%2].Add(1)
-						if err := m.Unlock(t.Context()); err != nil {
-							t.Error(err)
-						}
-					}
-				})
-			}
-			go func() { all.Wait(); close(ended) }()
-			for i := 0; ; i++ { // the counters of a minority go back, again and again
-				select {
-				case <-ended:
-				default:
-					_, err := masters.Do(i%2, "DEL", "{"+name+"}:fence")
-					require.NoError(t, err)
-					continue
-				}
-				break
-			}
-			for _, c := range clients {
-				require.Less(t, c.Stats().Acquire.Count, c.Stats().Acquired, "some were handed over")
-			}
-		})
-	}
 }

@@ -2,9 +2,7 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -14,7 +12,6 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn/conntest"
-	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/redburst/redburst/resp"
 	"github.com/stretchr/testify/require"
 )
@@ -696,81 +693,5 @@ func TestALockThatIsGivenWaitsForNoAnswer(t *testing.T) {
 				require.Zero(t, r.keys())
 			})
 		}
-	}
-}
-
-// On real masters, goroutines of two clients want one key in all ways there are. It has one holder at a time, whoever has
-// handed it over, and nothing is left.
-func TestAHotKeyHasOneHolder(t *testing.T) {
-	masters := redlocktest.Start(t, 5)
-	for name, opts := range map[string][]Option{"plain": nil, "several": {WithKeys("l")}} {
-		t.Run(name, func(t *testing.T) {
-			clients := []*Client{opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)}
-			var inside atomic.Int32
-			var all sync.WaitGroup
-			for i := range 32 {
-				c, r := clients[i%2], rand.New(rand.NewPCG(1, uint64(i)))
-				all.Go(func() {
-					m := c.NewMutex(name, 30*time.Second, opts...)
-					for range 100 {
-						ctx, cancel := context.WithCancel(context.Background())
-						if r.IntN(10) == 0 {
-							time.AfterFunc(time.Duration(r.IntN(int(time.Millisecond))), cancel)
-						}
-						if err := m.Lock(ctx); err != nil {
-							if !errors.Is(err, context.Canceled) {
-								t.Error(err)
-							}
-							cancel()
-							continue
-						}
-						if n := inside.Add(1); n > 1 {
-							t.Errorf("%d holders", n)
-						}
-						var held context.Context = context.Background()
-						switch r.IntN(20) {
-						case 0:
-							m.Token()
-						case 1:
-							held, _ = m.KeepAlive(context.Background())
-						case 2:
-							if err := m.Extend(context.Background()); err != nil {
-								t.Error(err)
-							}
-						case 3:
-							time.Sleep(time.Millisecond) // the work
-						}
-						if held.Err() != nil || m.Remaining() == 0 {
-							t.Error("it is lost")
-						}
-						inside.Add(-1)
-						var err error
-						if r.IntN(4) == 0 {
-							err = m.Release()
-						} else {
-							err = m.Unlock(ctx)
-						}
-						if err != nil && !errors.Is(err, context.Canceled) {
-							t.Error(err)
-						}
-						cancel()
-					}
-				})
-			}
-			all.Wait()
-			require.Eventually(t, func() bool {
-				for i := range masters.N() {
-					if n, err := masters.Do(i, "EXISTS", name, "l"); err != nil || n != int64(0) {
-						return false
-					}
-				}
-				return true
-			}, hanging, 5*time.Millisecond, "a key is left")
-			for _, c := range clients {
-				require.Zero(t, c.localQueues.size())
-				require.Zero(t, c.Stats().Waiting)
-				require.Less(t, c.Stats().Acquire.Count, c.Stats().Acquired, "some were handed over")
-			}
-		})
 	}
 }

@@ -44,50 +44,6 @@ func TestThawedMasterIsToldOfAReleaseHoweverLateItIs(t *testing.T) {
 	}
 }
 
-// A release that masters refuse for a moment is not forgotten.
-func TestReleaseThatIsRefusedForAMomentIsRepeated(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
-	m := c.NewMutex("k", time.Hour)
-	require.NoError(t, m.TryLock(t.Context()))
-	for i := range 3 {
-		command(t, masters, i, "CONFIG", "SET", "min-replicas-to-write", "1")
-	}
-	if _, err := masters.Do(0, "EVAL", "return redis.call('DEL', 'other')", "0"); err == nil {
-		t.Skip("a script writes here though replicas are missing, as before Redis 7")
-	}
-	require.ErrorIs(t, m.Unlock(t.Context()), ErrNoQuorum)
-	require.Positive(t, c.rounds.Masters()[0].Debts)
-	for i := range 3 {
-		command(t, masters, i, "CONFIG", "SET", "min-replicas-to-write", "0")
-		require.Eventually(t, func() bool {
-			n, err := masters.Do(i, "EXISTS", "k")
-			return err == nil && fmt.Sprint(n) == "0"
-		}, hanging, 5*time.Millisecond)
-	}
-}
-
-// A master that had the acquire and whose connection broke then owes nothing: we
-// owe it the release.
-func TestReleaseIsOwedToAMasterThatWasCutOff(t *testing.T) {
-	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		r.set(occupy, 0, 1)
-		r.set(func(m *fakeMaster) { m.delay = time.Millisecond / 2 }, 2)
-		m := c.NewMutex("k", ttl)
-		require.ErrorIs(t, m.TryLock(t.Context()), ErrHeld)
-		// Master 2 was cut off before the release came, and is back.
-		r.set(fail, 2)
-		time.Sleep(10 * time.Millisecond)
-		token, _ := r.keyOf(2)
-		require.NotEmpty(t, token)
-		r.set(func(m *fakeMaster) { m.down = nil }, 2)
-		time.Sleep(time.Millisecond)
-		token, _ = r.keyOf(2)
-		require.Empty(t, token)
-	})
-}
-
 func TestOutageIsNotPaidForWithDebts(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		r.set(fail, 0, 1, 2)

@@ -100,24 +100,6 @@ func TestMastersNotifyOfALoss(t *testing.T) {
 	}
 }
 
-// Do and Lead keep a lock alive, too.
-func TestDoAndLeadAreNotifiedOfALoss(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	client := openOn(t, masters, nil)
-	lose := func(ctx context.Context) error {
-		promising(t, masters, 1)
-		lostNow(t, ctx, masters, []int{0, 1}, "DEL", "k")
-		return context.Cause(ctx)
-	}
-	require.ErrorIs(t, client.Do(t.Context(), "k", neverRenewed, lose), redlock.ErrLost)
-	ctx, cancel := context.WithCancel(t.Context())
-	client.Lead(ctx, "k", neverRenewed, func(ctx context.Context) error {
-		defer cancel()
-		return lose(ctx)
-	})
-}
-
 func TestMastersNotifyOfWhatAMinorityHasLost(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 5)

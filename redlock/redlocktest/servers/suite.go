@@ -29,7 +29,6 @@ var core = []string{
 	"TestDeniedCommandIsTold", "TestFollowTellsOfEverySwitchOfItsGroup",
 	// Credentials that end.
 	"TestCredentialsOfAConnectionAreRenewed", "TestCredentialsAreRenewed.*", "TestEveryReplyIsItsOwn.*",
-	"TestLockOutlivesItsCredentials",
 	// The lock.
 	"TestScenarios", "TestRule[0-9].*", "TestCommandsOnTheWire", "TestForeignLocksAreRespected",
 	"TestExtendSetsTheKeyOnlyWhereItIsFree", "TestLockIsHandedOverByItsToken", "TestHoldersAreAskedOnEveryMaster",
