@@ -56,57 +56,6 @@ func takesOver(t *testing.T, clusters *redlocktest.Clusters, i, j int, how ...st
 	}
 }
 
-// A contest is clients that take turns at two keys, as fast as they can. No two may believe that they have one.
-type contest struct {
-	t       *testing.T
-	cancel  context.CancelFunc
-	running sync.WaitGroup
-	current [2]atomic.Pointer[context.Context] // of who was given the lock last and has not returned
-	taken   [2]atomic.Int64
-	overlap atomic.Bool
-}
-
-func contend(t *testing.T, ttl time.Duration, clients ...*redlock.Client) *contest {
-	c := &contest{t: t}
-	var ctx context.Context
-	ctx, c.cancel = context.WithCancel(t.Context())
-	t.Cleanup(c.end)
-	for _, client := range clients {
-		for w := range 4 {
-			key := w % 2
-			c.running.Go(func() {
-				for ctx.Err() == nil {
-					client.Do(ctx, fmt.Sprint("k", key), ttl, func(in context.Context) error {
-						if prev := c.current[key].Swap(&in); prev != nil && in.Err() == nil && (*prev).Err() == nil && in.Err() == nil {
-							c.overlap.Store(true)
-						}
-						c.taken[key].Add(1)
-						time.Sleep(5 * time.Millisecond) // the work
-						c.current[key].CompareAndSwap(&in, nil)
-						return nil
-					})
-				}
-			})
-		}
-	}
-	return c
-}
-
-// progress returns when both keys have been taken ten times more.
-func (c *contest) progress(when string) {
-	c.t.Helper()
-	for key := range c.taken {
-		from := c.taken[key].Load()
-		require.Eventually(c.t, func() bool { return c.taken[key].Load() > from+10 }, time.Minute, 5*time.Millisecond, when)
-	}
-}
-
-func (c *contest) end() {
-	c.cancel()
-	c.running.Wait()
-	require.False(c.t, c.overlap.Load(), "two held a valid lock")
-}
-
 // What befalls a cluster that has locks: its slot moves with its keys, and all kinds of failovers. Locks go on each
 // time after the quarantine, and no two clients have one.
 func TestClusterLosesItsMasterUnderLoad(t *testing.T) {
@@ -114,7 +63,7 @@ func TestClusterLosesItsMasterUnderLoad(t *testing.T) {
 	clusters := redlocktest.StartClusters(t, 1, 3, orderedOnly)
 	cfg := onClusters(clusters)
 	load := contend(t, 500*time.Millisecond, openConfig(t, cfg), openConfig(t, cfg))
-	load.progress("at first")
+	load.goesOn("at first")
 	at := clusters.Owner(0, lockSlot)
 	for _, c := range []struct {
 		what string
@@ -142,7 +91,7 @@ func TestClusterLosesItsMasterUnderLoad(t *testing.T) {
 		}, time.Minute, 10*time.Millisecond)
 		c.do()
 		at = clusters.Await(0, lockSlot, before)
-		load.progress("after " + c.what)
+		load.goesOn("after " + c.what)
 	}
 	load.end()
 }
@@ -170,13 +119,13 @@ func TestOneOfThreeClustersLosesItsMaster(t *testing.T) {
 	for i, how := range [][]string{{}, {"TAKEOVER"}} {
 		takesOver(t, clusters, i, 1, how...)
 		phases.awaits(t, clusters.Addr(i), "quarantined")
-		load.progress("meanwhile")
+		load.goesOn("meanwhile")
 		_, err := clusters.Do(i, 1, "DEL", locks+"held") // as if it had forgotten it
 		require.NoError(t, err)
 		for _, c := range []*redlock.Client{a, b} {
 			reaches(t, c, i, "up")
 		}
-		load.progress("after " + fmt.Sprint(how))
+		load.goesOn("after " + fmt.Sprint(how))
 		require.Eventually(t, func() bool { // the next one is to lose it, and then two must have it
 			token, err := clusters.Do(i, 1, "GET", locks+"held")
 			return err == nil && token == m.Token()

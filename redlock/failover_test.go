@@ -7,8 +7,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,62 +78,27 @@ func TestFailoversKeepExclusionAndService(t *testing.T) {
 	alive, stop := held.KeepAlive(t.Context())
 	defer stop()
 
-	ctx, cancel := context.WithCancel(t.Context())
-	var fighting sync.WaitGroup
-	var current [2]atomic.Pointer[context.Context] // of who was given the lock last and has not returned
-	var taken [2]atomic.Int64                      // by key, so that progress can be awaited
-	var failures sync.Map
-	for _, c := range clients {
-		for w := range 4 {
-			key := w % 2
-			fighting.Go(func() {
-				for ctx.Err() == nil {
-					ran := false
-					err := c.Do(ctx, fmt.Sprint("k", key), ttl, func(in context.Context) error {
-						ran = true
-						// Another may still be in here, but it must know that it has lost
-						// the lock, if we have it now.
-						if prev := current[key].Swap(&in); prev != nil && in.Err() == nil && (*prev).Err() == nil && in.Err() == nil {
-							failures.Store("two hold a valid lock", true)
-						}
-						taken[key].Add(1)
-						time.Sleep(25 * time.Millisecond) // the work
-						current[key].CompareAndSwap(&in, nil)
-						return nil
-					})
-					// A release may meet one master that goes, and one that has not got what another had.
-					if !ran && ctx.Err() == nil && errors.Is(err, redlock.ErrNoQuorum) {
-						failures.Store(err.Error(), true)
-					}
-				}
-			})
-		}
-	}
-	progress := func(when string) {
-		for key := range taken {
-			from := taken[key].Load()
-			require.Eventually(t, func() bool { return taken[key].Load() > from+10 }, time.Minute, 5*time.Millisecond, when)
-		}
-	}
-	progress("at first")
+	f := &fight{t: t, mayFail: func(err error, ran bool) bool {
+		return ran || !errors.Is(err, redlock.ErrNoQuorum) // a release may meet one master that goes, and one that has not got what another had
+	}}
+	f.begin(ttl, clients)
+	f.goesOn("at first")
 	for i := range n {
 		was := groups.Master(i)
 		if i%2 == 0 {
 			groups.Kill(i)
-			progress("while a master is gone")
+			f.goesOn("while a master is gone")
 			groups.Await(i, was)
 		} else {
 			groups.Switch(i)
 		}
-		progress("after a failover")
+		f.goesOn("after a failover")
 		for _, c := range clients { // three that do not vote would be too many
 			reaches(t, c, i, "up")
 		}
 		redlock.Confirmed(t, held)
 	}
-	cancel()
-	fighting.Wait()
-	failures.Range(func(what, _ any) bool { t.Error(what); return true })
+	f.end()
 	require.NoError(t, context.Cause(alive))
 	require.ErrorIs(t, clients[1].NewMutex("held", ttl).TryLock(t.Context()), redlock.ErrHeld)
 }

@@ -22,9 +22,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A fight is of some clients for two locks. It demands that no two have one at a time, and that no call fails.
+// A fight is of some clients for two locks. It demands that no two have one at a time, and that fences grow, where there
+// are some, and that no call fails that may not.
 type fight struct {
 	t       *testing.T
+	opts    []redlock.Option
+	mayFail func(err error, ran bool) bool     // it has run its function, or has not
 	current [2]atomic.Pointer[context.Context] // of who was given the lock last and has not returned
 	taken   [2]atomic.Int64
 	wrong   sync.Map
@@ -34,8 +37,19 @@ type fight struct {
 }
 
 func newFight(t *testing.T, ttl time.Duration, clients ...*redlock.Client) *fight {
-	f := &fight{t: t}
-	ctx, cancel := context.WithCancel(t.Context())
+	f := &fight{t: t, opts: []redlock.Option{redlock.WithFence()}, mayFail: func(err error, ran bool) bool {
+		return ran && errors.Is(err, redlock.ErrNoQuorum) // a release may meet one master that goes, and one that was late with its yes
+	}}
+	return f.begin(ttl, clients)
+}
+
+// contend is a fight for locks that failovers may take away.
+func contend(t *testing.T, ttl time.Duration, clients ...*redlock.Client) *fight {
+	return (&fight{t: t, mayFail: func(error, bool) bool { return true }}).begin(ttl, clients)
+}
+
+func (f *fight) begin(ttl time.Duration, clients []*redlock.Client) *fight {
+	ctx, cancel := context.WithCancel(f.t.Context())
 	f.over = cancel
 	for _, c := range clients {
 		for w := range 4 {
@@ -47,16 +61,15 @@ func newFight(t *testing.T, ttl time.Duration, clients ...*redlock.Client) *figh
 						ran = true
 						f.inside(key, in)
 						return nil
-					}, redlock.WithFence())
-					// A release may meet one master that goes, and one that was late with its yes.
-					if err != nil && ctx.Err() == nil && !(ran && errors.Is(err, redlock.ErrNoQuorum)) {
+					}, f.opts...)
+					if err != nil && ctx.Err() == nil && !f.mayFail(err, ran) {
 						f.wrong.Store(err.Error(), true)
 					}
 				}
 			})
 		}
 	}
-	t.Cleanup(f.end)
+	f.t.Cleanup(f.end)
 	return f
 }
 
@@ -66,7 +79,7 @@ func (f *fight) inside(key int, in context.Context) {
 		f.wrong.Store("two hold a valid lock", true)
 	}
 	fence := redlock.FenceFrom(in)
-	if was := f.fences[key].Swap(fence); was >= fence {
+	if was := f.fences[key].Swap(fence); was >= fence && f.opts != nil {
 		f.wrong.Store(fmt.Sprintf("fence %d after %d", fence, was), true)
 	}
 	f.taken[key].Add(1)

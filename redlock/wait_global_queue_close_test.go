@@ -64,33 +64,6 @@ func TestClosedClientLeavesItsQueues(t *testing.T) {
 	}
 }
 
-// The waiters behind a client that is closed go on, and so do those ahead of it.
-func TestOthersGoOnWhenAClientInTheQueueIsClosed(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	holds := opened(t, masters.Addrs(), nil)
-	for range 3 {
-		held := holds.NewMutex("k", term30)
-		require.NoError(t, held.Lock(t.Context()))
-		var ms []*Mutex
-		var done []<-chan error
-		for i := range 4 {
-			m := opened(t, masters.Addrs(), nil).NewMutex("k", term30)
-			ms, done = append(ms, m), append(done, queuesUp(t, masters, m, i))
-		}
-		for _, i := range []int{0, 2} {
-			require.NoError(t, ms[i].client.Close())
-			require.ErrorIs(t, conntest.Soon(t, "it returns", done[i]), ErrClosed)
-		}
-		require.NoError(t, held.Unlock(t.Context()))
-		for _, i := range []int{1, 3} {
-			comes(t, done[i])
-			require.NoError(t, ms[i].Unlock(t.Context()))
-		}
-		noQueue(t, masters)
-	}
-}
-
 // A client that is closed while a writer of it waits takes the writer's intent away: readers go on.
 func TestClosedClientTakesItsIntentsAway(t *testing.T) {
 	t.Parallel()

@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -42,49 +41,6 @@ func lasts(t *testing.T, masters *redlocktest.Masters, key string) {
 	for i := range masters.N() {
 		command(t, masters, i, "PERSIST", kind.IntentKey(key))
 	}
-}
-
-// All readers of a process that wait have the lock together when the writer lets it go, and so have
-// those of another. No release of a reader is needed for that.
-func TestReadersThatWaitGoOnTogether(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	clients := []*Client{opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)}
-	for round := range 5 {
-		writer := clients[round%2].NewMutex("k", term30)
-		require.NoError(t, writer.TryLock(t.Context()))
-		var readers []*Mutex
-		var done []<-chan error
-		for i := range 20 {
-			m := clients[i%2].NewMutex("k", term30, WithShared())
-			readers, done = append(readers, m), append(done, locks(t, m))
-		}
-		require.NoError(t, writer.Unlock(t.Context()))
-		for i := range done {
-			comes(t, done[i])
-		}
-		for _, m := range readers {
-			require.Positive(t, m.Remaining())
-			require.NoError(t, m.Unlock(t.Context()))
-		}
-		noKeyOf(t, masters, "k")
-	}
-}
-
-// A reader does not pass a writer that is ahead of it in its queue.
-func TestAReaderWaitsBehindTheWriterOfItsQueue(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
-	first := c.NewMutex("k", term30, WithShared())
-	require.NoError(t, first.Lock(t.Context()))
-	writer, reader := c.NewMutex("k", term30), c.NewMutex("k", term30, WithShared())
-	wrote := locks(t, writer)
-	read := locks(t, reader)
-	require.NoError(t, first.Unlock(t.Context()))
-	comes(t, wrote)
-	require.Empty(t, read)
-	require.NoError(t, writer.Unlock(t.Context()))
-	comes(t, read)
-	require.NoError(t, reader.Unlock(t.Context()))
 }
 
 // A writer that waits for readers keeps new ones out. Those that are there may stay, and renew. When
@@ -480,50 +436,4 @@ func TestAReaderLetsOneWriterGoFirst(t *testing.T) {
 	m := c.NewMutex("k", term30, WithShared())
 	require.NotNil(t, (&attempt{mutex: m}).take(t.Context()))
 	require.Nil(t, (&attempt{mutex: m, waited: time.Hour}).take(t.Context()))
-}
-
-// Neither readers nor writers that come one after the other, in such numbers that there always is
-// one, keep the others out.
-func TestNeitherReadersNorWritersStarve(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	for name, crowd := range map[string][]Option{"readers": {WithShared()}, "writers": nil} {
-		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			var taken atomic.Int64
-			done := make(chan struct{})
-			const members = 6
-			for range members {
-				c := opened(t, masters.Addrs(), nil)
-				go func() {
-					defer func() { done <- struct{}{} }()
-					for ctx.Err() == nil {
-						m := c.NewMutex("k", term30, crowd...)
-						if m.Lock(ctx) == nil {
-							taken.Add(1)
-							time.Sleep(20*time.Millisecond + rand.N(20*time.Millisecond)) // the work
-							m.Unlock(t.Context())
-						}
-					}
-				}()
-			}
-			require.Eventually(t, func() bool { return taken.Load() > 2*members }, hanging, 5*time.Millisecond)
-			var opts []Option
-			if crowd == nil {
-				opts = []Option{WithShared()}
-			}
-			c := opened(t, masters.Addrs(), nil)
-			for range 3 {
-				m := c.NewMutex("k", term30, opts...)
-				in, end := context.WithTimeout(t.Context(), hanging)
-				require.NoError(t, m.Lock(in))
-				end()
-				require.NoError(t, m.Unlock(t.Context()))
-			}
-			cancel()
-			for range members {
-				<-done
-			}
-		})
-	}
 }

@@ -113,35 +113,6 @@ func TestRevokeSaysWhoHasNotLetGo(t *testing.T) {
 	require.Equal(t, exitLost, s.end(), "it is told, and does not wait for its renewal in 20 minutes")
 }
 
-// A holder that is frozen cannot be told. It keeps others out until its time has passed, and no longer, and stops when
-// it goes on.
-func TestAFrozenHolderIsRevoked(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
-	s := begin(t, env, "hold", atOnce, soonTold, "--owner", "night-shift", "k")
-	s.assigned("REDLOCK_TOKEN")
-	requireHeld(t, masters)
-	require.NoError(t, s.Process.Signal(syscall.SIGSTOP))
-	status, stdout, stderr := do(t, env, "revoke", "k", "--reason", "it is frozen", "--wait", "0", "--json")
-	revoked := time.Now()
-	require.Zero(t, status, stderr)
-	var out struct {
-		LeftMS int64 `json:"left_ms"`
-	}
-	require.NoError(t, json.Unmarshal([]byte(stdout), &out))
-	require.Positive(t, out.LeftMS)
-
-	status, stdout, stderr = do(t, env, sh("echo ran", "--wait", "1m")...)
-	require.Zero(t, status, stderr)
-	require.Equal(t, "ran\n", stdout)
-	const spread = 500 * time.Millisecond // masters differ in when their keys end, and a majority is enough
-	require.Greater(t, time.Since(revoked), time.Duration(out.LeftMS)*time.Millisecond-spread, "while the tombstones are there")
-	require.NoError(t, s.Process.Signal(syscall.SIGCONT))
-	require.Equal(t, exitLost, s.end())
-	requireFree(t, masters)
-}
-
 func TestRevokeOfReadersAndPermits(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)

@@ -1,14 +1,8 @@
 package gocron_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"log"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,15 +23,6 @@ const (
 	deadline = 30 * time.Second
 	ttl      = 1500 * time.Millisecond // a busy machine renews late
 )
-
-// TestMain is also the process that a test kills.
-func TestMain(m *testing.M) {
-	if masters := os.Getenv("GOCRON_TEST_MASTERS"); masters != "" {
-		runVictim(strings.Split(masters, ","))
-		return
-	}
-	os.Exit(m.Run())
-}
 
 func open(t *testing.T, masters *redlocktest.Masters) *redlock.Client {
 	client, err := redlock.Open(t.Context(), redlock.Config{Masters: masters.Addrs(), DialTimeout: deadline, RoundTimeout: deadline})
@@ -172,36 +157,6 @@ func TestALateClockDoesNotRepeatAJob(t *testing.T) {
 	late.tick(t)
 	late.settled(t)
 	require.EqualValues(t, 1, late.ran(), "in the next period")
-}
-
-func TestAJobKeepsItsLockForLongerThanTheTTL(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	client := open(t, masters)
-	locker := redgocron.NewLocker(client, "lock:", ttl)
-	running, done := make(chan struct{}), make(chan struct{})
-	busy := start(t, func() {
-		close(running)
-		<-done
-	}, locker)
-	busy.tick(t)
-	<-running
-	held := locker.Held("report")
-	idle := start(t, func() {}, redgocron.NewLocker(open(t, masters), "lock:", ttl))
-	for begun := time.Now(); time.Since(begun) < 2*ttl; {
-		idle.tick(t)
-		idle.settled(t)
-	}
-	require.Zero(t, idle.ran())
-	require.NoError(t, held.Err())
-	close(done)
-	busy.settled(t)
-	eventually(t, "it is not unlocked", released(client, 1))
-	require.Error(t, held.Err())
-	require.ErrorContains(t, context.Cause(locker.Held("report")), "no job")
-	idle.tick(t)
-	idle.settled(t)
-	require.EqualValues(t, 1, idle.ran())
 }
 
 func TestAJobIsToldThatItsLockIsLost(t *testing.T) {
@@ -360,71 +315,4 @@ func TestACampaignThatIsOverSaysWhy(t *testing.T) {
 	eventually(t, "nobody leads", leads(e))
 	require.NoError(t, client.Close())
 	eventually(t, "it says nothing", func() bool { return errors.Is(e.IsLeader(t.Context()), redlock.ErrClosed) })
-}
-
-// runVictim is an instance in a process of its own. Its job does not end.
-func runVictim(masters []string) {
-	go func() {
-		io.Copy(io.Discard, os.Stdin)
-		os.Exit(1)
-	}()
-	client, err := redlock.Open(context.Background(), redlock.Config{Masters: masters, DialTimeout: deadline, RoundTimeout: deadline})
-	if err != nil {
-		log.Fatal(err)
-	}
-	shared := gocron.WithDistributedLocker(redgocron.NewLocker(client, "lock:", ttl))
-	if os.Getenv("GOCRON_TEST_SHARED") == "elector" {
-		shared = gocron.WithDistributedElector(redgocron.NewElector(client, "lock:leader", ttl))
-	}
-	s, err := gocron.NewScheduler(shared)
-	if err != nil {
-		log.Fatal(err)
-	}
-	if _, err = s.NewJob(gocron.DurationJob(10*time.Millisecond), gocron.NewTask(func() {
-		fmt.Println("runs")
-		select {}
-	}), gocron.WithName("report")); err != nil {
-		log.Fatal(err)
-	}
-	s.Start()
-	select {}
-}
-
-func TestAKilledInstanceIsSucceeded(t *testing.T) {
-	t.Parallel()
-	for _, by := range []string{"locker", "elector"} {
-		t.Run(by, func(t *testing.T) {
-			t.Parallel()
-			masters := redlocktest.Start(t, 3)
-			victim := exec.CommandContext(t.Context(), os.Args[0])
-			victim.Env = append(os.Environ(), "GOCRON_TEST_MASTERS="+strings.Join(masters.Addrs(), ","), "GOCRON_TEST_SHARED="+by)
-			victim.Stderr = os.Stderr
-			_, err := victim.StdinPipe() // which ends with this process
-			require.NoError(t, err)
-			out, err := victim.StdoutPipe()
-			require.NoError(t, err)
-			require.NoError(t, victim.Start())
-			defer victim.Process.Kill()
-			line, err := bufio.NewReader(out).ReadString('\n')
-			require.NoError(t, err)
-			require.Equal(t, "runs\n", line)
-
-			client := open(t, masters)
-			var shared any = redgocron.NewLocker(client, "lock:", ttl)
-			if by == "elector" {
-				shared = elect(t, client, ttl)
-			}
-			heir := start(t, func() {}, shared)
-			heir.tick(t)
-			heir.settled(t)
-			require.Zero(t, heir.ran(), "the other one has it")
-			require.NoError(t, victim.Process.Kill())
-			require.Error(t, victim.Wait())
-			eventually(t, "nobody follows", func() bool {
-				heir.tick(t)
-				heir.settled(t)
-				return heir.ran() > 0
-			})
-		})
-	}
 }
