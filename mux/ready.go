@@ -17,9 +17,34 @@ var errWithheld = errors.New("mux: connected, and has not answered yet whether i
 // Otherwise it returns ctx's error when that ends, or ErrClosed when the Mux is closed or drained. The states are those
 // of that moment, in which Err says why a master cannot vote. It is nil for those that can.
 func (m *Mux) Ready(ctx context.Context) ([]State, error) {
+	return m.awaitThat(ctx, func() ([]State, bool) { return m.voters(clock.Now()) })
+}
+
+// Met waits while the first dials are under way, or Keepers are still asking, of masters without which there is no majority
+// that can vote. It returns nil when there is one, or when nothing of that is under way any more; and otherwise as Ready.
+func (m *Mux) Met(ctx context.Context) error {
+	_, err := m.awaitThat(ctx, func() ([]State, bool) {
+		now, votes, asked, barred := clock.Now(), 0, 0, 0
+		for i := range m.slots {
+			switch s := &m.slots[i]; {
+			case s.link == nil && s.state.Err == nil, s.link != nil && s.withheld:
+				asked++
+			case s.silenced(now) == nil:
+				votes++
+			case s.link != nil: // what another master says may change that
+				barred++
+			}
+		}
+		return nil, votes >= m.majority || asked == 0 || votes+asked+barred < m.majority
+	})
+	return err
+}
+
+// awaitThat waits until is says yes, which it calls under mu whenever the state of a master has changed.
+func (m *Mux) awaitThat(ctx context.Context, is func() ([]State, bool)) ([]State, error) {
 	for done := ctx.Done(); ; {
 		m.lock()
-		states, ready := m.voters(clock.Now())
+		states, ready := is()
 		news, over := m.awaitNews(), m.closed || m.draining
 		m.mu.Unlock()
 		switch err := ctx.Err(); {

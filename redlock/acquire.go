@@ -147,6 +147,7 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	}
 	c.guard.use(m.life())
 	m.clearExpired()
+	waited := c.meetFirst(ctx, m.timeout)
 	k := c.takeCall()
 	defer c.putCall(k)
 	hint := uint64(0)
@@ -160,6 +161,7 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 		k.relies = k.relies && a.relies
 	}
 	k.acquire(&m.spec, m.namedOwner(), hint)
+	k.op.Timeout = max(k.op.Timeout-waited, time.Millisecond)
 	k.op.Lead = a.leads
 	if m.slotted != nil && !k.relies {
 		k.op.Verdict = c.agreed.judge
@@ -203,6 +205,20 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	c.observeRound(ctx, OpLock, m.key, k, left, e)
 	returns = true
 	return e
+}
+
+// meetFirst waits while the first connections of a new client are under way, no longer than limit, and returns for how long.
+func (c *Client) meetFirst(ctx context.Context, limit time.Duration) (waited time.Duration) {
+	if c.met.Load() || c.awaitFirst == nil {
+		return 0
+	}
+	began := c.now()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if c.awaitFirst(ctx) == nil {
+		c.met.Store(true)
+	}
+	return c.now() - began
 }
 
 // round asks the masters. It installs the lock, or else releases what it may have set on them. It

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redburst/redburst/conn"
@@ -35,6 +36,8 @@ type Client struct {
 	replaceMaster func(ctx context.Context, old, new, name string, shutDown bool) error
 	meeting       meeting
 	awaitVotes    func(ctx context.Context) ([]mux.State, error)
+	awaitFirst    func(ctx context.Context) error // for the first connections
+	met           atomic.Bool                     // they need not be awaited any more
 	meetMaster    func(ctx context.Context, place int) (addr string, said conn.Server, err error)
 
 	attempts sync.RWMutex // held shared by each, until its release is sent; Close waits for them
@@ -43,7 +46,8 @@ type Client struct {
 
 // New checks the configuration and begins to connect to the masters in the background. It is for
 // services that must start while masters are down: until a majority is connected, TryLock fails
-// with ErrNoQuorum, and Lock waits. Stats and EventMaster show the state of the masters.
+// with ErrNoQuorum, and Lock waits. An attempt that comes while the first connections are under way
+// waits for them, within its round timeout. Stats and EventMaster show the state of the masters.
 func New(cfg Config) (*Client, error) {
 	c, err := open(cfg, mux.New)
 	if err != nil {
@@ -114,7 +118,7 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 	}
 	c.guard.raised = m.Judge
 	c.guard.later = func(d time.Duration) { time.AfterFunc(d, m.Judge) }
-	c.replaceMaster, c.meetMaster, c.awaitVotes = m.Replace, m.Meet, m.Ready
+	c.replaceMaster, c.meetMaster, c.awaitVotes, c.awaitFirst = m.Replace, m.Meet, m.Ready, m.Met
 	c.begin(m, clock.Now)
 	if e := c.events.begin(context.Background(), EventOpened, ""); e != nil {
 		e.Client = c

@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -9,6 +10,46 @@ import (
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
+
+// The first attempt of a new client does not fail because its connections are under way.
+func TestTheFirstAttemptWaitsForTheConnections(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	for _, down := range []int{-1, 2} {
+		if down >= 0 {
+			masters.Kill(down)
+		}
+		for range 5 {
+			c, err := redlock.New(redlock.Config{Masters: masters.Addrs(), RoundTimeout: busy, DialTimeout: busy})
+			require.NoError(t, err)
+			m := c.NewMutex(t.Name(), time.Minute)
+			require.NoError(t, m.TryLock(t.Context()))
+			require.NoError(t, m.Unlock(t.Context()))
+			require.NoError(t, c.Close())
+		}
+	}
+	// Nobody waits for masters that do not come.
+	masters.Kill(1)
+	masters.Pause(0)
+	c, err := redlock.New(redlock.Config{Masters: masters.Addrs(), RoundTimeout: time.Hour, DialTimeout: time.Hour})
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	err = c.NewMutex(t.Name(), 2*time.Hour).TryLock(ctx)
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	require.NotErrorIs(t, err, context.DeadlineExceeded, "one of three is no majority, whatever it says")
+	require.NoError(t, c.Close())
+	c, err = redlock.New(redlock.Config{Masters: masters.Addrs()[:1], RoundTimeout: time.Millisecond, DialTimeout: time.Hour})
+	require.NoError(t, err)
+	require.ErrorIs(t, c.NewMutex(t.Name(), time.Minute).TryLock(t.Context()), redlock.ErrNoQuorum, "within the round's time")
+	require.NoError(t, c.Close())
+	c, err = redlock.New(redlock.Config{Masters: masters.Addrs()[:1], RoundTimeout: time.Hour, DialTimeout: time.Hour})
+	require.NoError(t, err)
+	first := make(chan error, 1)
+	go func() { first <- c.NewMutex(t.Name(), 2*time.Hour).TryLock(t.Context()) }()
+	require.NoError(t, c.Close())
+	require.ErrorIs(t, conntest.Soon(t, "the attempt ends with the client", first), redlock.ErrClosed)
+}
 
 // New is for services that must start while masters are down.
 func TestNewNeedsNoMasters(t *testing.T) {
