@@ -254,14 +254,17 @@ func (a *attempt) round(ctx context.Context, k *call) (left time.Duration, e *Ro
 	reason := count(k.op.Votes, err).acquired(now, until)
 	had = reason == nil || reason == ErrExpired
 	var far mux.Set // the masters whose counters are not believed
+	unbelieved := ""
 	if m.numbers != nil {
 		c.learn(k.op.Votes)
-		far = c.unbelieved(k.op.Votes)
+		far, unbelieved = c.unbelieved(k.op.Votes)
 		if reason == nil {
 			if again, e := c.agreeOnFence(ctx, &m.spec, k); again {
 				err, now = e, c.now()
 				reason = count(k.op.Votes, err).acquired(now, until)
-				far |= c.unbelieved(k.op.Votes)
+				var more mux.Set
+				more, unbelieved = c.unbelieved(k.op.Votes)
+				far |= more
 			}
 		}
 	}
@@ -290,8 +293,8 @@ func (a *attempt) round(ctx context.Context, k *call) (left time.Duration, e *Ro
 	if holder.votes > 0 {
 		e.names(holder)
 	}
-	if far != 0 && reason == ErrNoQuorum {
-		e.note = tooFarAhead
+	if unbelieved != "" && reason == ErrNoQuorum {
+		e.note = unbelieved
 	}
 	return 0, e, err
 }

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -263,18 +264,30 @@ func (c *core) learn(votes []mux.Vote) {
 	}
 }
 
-// unbelieved finds the votes that have failed because a counter is too far ahead of the wall clock. It puts that
-// into the votes' errors, and returns their masters.
-func (c *core) unbelieved(votes []mux.Vote) (far mux.Set) {
+// unbelieved finds the votes that have failed because a counter is too far ahead of the wall clock, or is no number. It puts
+// that into the votes' errors. It returns the masters that can be mended, and what to say of all.
+func (c *core) unbelieved(votes []mux.Vote) (far mux.Set, why string) {
 	for i := range votes {
 		v := &votes[i]
-		if v.Verdict != VerdictFailed || v.Int <= 0 {
+		text := ""
+		switch {
+		case v.Verdict != VerdictFailed:
 			continue
+		case codeOf(v.Err) == "WRONGTYPE": // a script says that of a counter alone
+			text, why = "a key of another type", noNumber
+		case v.Int <= 0:
+			continue
+		default:
+			far = far.With(i)
+			text = farText(uint64(v.Int), c.hints.now())
+			if uint64(v.Int) >= maxFence {
+				why = noNumber
+			}
+			why = cmp.Or(why, tooFarAhead)
 		}
-		far = far.With(i)
-		v.Err = &mux.ReplyError{Code: "NOFENCE", Message: "NOFENCE its counter is " + farText(uint64(v.Int), c.hints.now())}
+		v.Err = &mux.ReplyError{Code: "NOFENCE", Message: "NOFENCE its counter is " + text}
 	}
-	return far
+	return far, why
 }
 
 // mend sets the counters of the masters far back to the fence of the lock that was just taken. It does nothing for

@@ -192,6 +192,7 @@ const (
 	byThisMutex = heldBy + "this Mutex already"      // the Mutex itself is in the attempt's way
 	byUs        = heldBy + "this process"            // another caller of this client is
 	replaced    = "a master was replaced by another" // what failed lacks a vote that cannot be believed
+	noNumber    = "counters are no numbers that can be a fence, or are too far ahead of this process's clock. If the clock is right, see 'redlock fence'"
 	tooFarAhead = "counters are too far ahead of this process's clock to be believed. If the clock is right, see 'redlock fence'"
 	unsure      = "whether all agree on the number of permits is to be asked again"
 )

@@ -380,8 +380,8 @@ func (r *relay) complete(k *call, err error) (lost bool, tell func()) {
 	releases := k.op.Persist > 0 // its votes say the same to all who share it, and nobody has the lock
 	c.judge(&r.sets, r.trust, k)
 	t := count(k.op.Votes, err)
-	if far := c.unbelieved(k.op.Votes).Len(); far > 0 { // they have the lock
-		t.yes, t.failed = t.yes+far, t.failed-far
+	if far, _ := c.unbelieved(k.op.Votes); far != 0 { // they have the lock
+		t.yes, t.failed = t.yes+far.Len(), t.failed-far.Len()
 	}
 	reason := t.released(false, r.lost.Load())
 	if k.ttl > 0 && r.spec.numbers == nil && reason != ErrNotHeld && !r.released { // it has extended

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
 )
 
@@ -312,9 +311,9 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 			err = e
 		}
 	}
-	far := mux.Set(0)
+	unbelieved := ""
 	if m.numbers != nil {
-		far = c.unbelieved(k.op.Votes)
+		_, unbelieved = c.unbelieved(k.op.Votes)
 	}
 	m.checkSecond()
 	left, repair, reason := x.complete(err, true)
@@ -338,8 +337,8 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	default:
 		c.stats.extended.Add(1)
 	}
-	if far != 0 && reason == ErrNoQuorum {
-		e.note = tooFarAhead
+	if unbelieved != "" && reason == ErrNoQuorum {
+		e.note = unbelieved
 	}
 	if stale || mustUndo {
 		c.renewer.lose(&m.hold, k.token, e)
