@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -84,8 +85,15 @@ type ReplyError struct {
 	Message string // its text with the code, as by conn.ErrorText: fit to be logged
 }
 
-// Error returns the Message, which is the master's own and does not name this package.
-func (e *ReplyError) Error() string { return e.Message }
+// inScript is where a server says in which script a command has failed, and in which line: behind the error, or before Redis 7
+// in front of it.
+var inScript = regexp.MustCompile(`( script:( [0-9a-f]+,)?)? on @user_script:\d+\.?|^(ERR Error running script \(call to f_[0-9a-f]+\): )?(@user_script: ?\d+: )+-?`)
+
+// Error returns the Message, which is the master's own and does not name this package. It leaves out in which script and line
+// a command has failed.
+func (e *ReplyError) Error() string {
+	return strings.TrimSpace(inScript.ReplaceAllString(e.Message, ""))
+}
 
 // A SkippedError is the cause of a failed vote of a master whose reply exceeds the limits of
 // Config.Conn. Nothing of the reply was kept.

@@ -102,3 +102,22 @@ func TestErrorOfAConnectionNamesThePackageOnce(t *testing.T) {
 	oneName(t, op.Votes[0].Err)
 	require.ErrorContains(t, op.Votes[0].Err, "the function's")
 }
+
+// Whoever reads an error at night learns nothing from the hash of a script.
+func TestAnErrorDoesNotSayInWhichScriptItWas(t *testing.T) {
+	t.Parallel()
+	const sha, full = "1028a5dba704e1d8a01fd96efeba25bb78f62df2", "NOREPLICAS Not enough good replicas to write."
+	for said, want := range map[string]string{
+		full: full,
+		full + " script: " + sha + ", on @user_script:1.":                                                               full,
+		full + " script: " + sha + ", on @user_script:12. (the user lacks +get)":                                        full + " (the user lacks +get)",
+		"ERR ACL failure in script: User locker has no permissions to run the 'get' command script: on @user_script:9.": "ERR ACL failure in script: User locker has no permissions to run the 'get' command",
+		"ERR Error running script (call to f_" + sha + "): @user_script:2: @user_script: 2: -" + full + " ":             full,
+		"@user_script: 3: -" + full:                    full,
+		"@user_script: 1: Wrong number of args":        "Wrong number of args",
+		"ERR unknown script: on the road":              "ERR unknown script: on the road",
+		"NOSCRIPT No matching script. Please use EVAL": "NOSCRIPT No matching script. Please use EVAL",
+	} {
+		require.Equal(t, want, (&mux.ReplyError{Message: said}).Error())
+	}
+}
