@@ -40,7 +40,7 @@ func (m *Mux) Met(ctx context.Context) error {
 	return err
 }
 
-// awaitThat waits until is says yes, which it calls under mu whenever the state of a master has changed.
+// awaitThat waits until is says yes, which is asked whenever the state of a master has changed. It takes mu.
 func (m *Mux) awaitThat(ctx context.Context, is func() ([]State, bool)) ([]State, error) {
 	for done := ctx.Done(); ; {
 		m.lock()
