@@ -44,8 +44,7 @@ type Mutex struct {
 // can drop it. Reusing one saves only its allocation.
 func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex {
 	m, o := c.newMutex(key, ttl, opts)
-	switch {
-	case o.bounded:
+	if o.bounded {
 		m.refuse(errors.New("WithWait is for Client.Do: Lock waits until its context ends"))
 	}
 	return m
@@ -105,6 +104,8 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 		m.invalid = fmt.Errorf("a least hold of %v, clock drift included, is above Config.RestartGuard, %v, which is to be the longest of all", o.minHold, c.cfg.RestartGuard)
 	case c.cfg.RestartGuard > 0 && ttl > c.cfg.RestartGuard:
 		m.invalid = fmt.Errorf("TTL %v is above Config.RestartGuard, %v, which is to be the longest of all", ttl, c.cfg.RestartGuard)
+	case 0 < given && given < time.Microsecond:
+		m.invalid = fmt.Errorf("TTL %v is too short for a round: is its unit missing, as in %d*time.Second?", given, given)
 	case ttl < minTTL:
 		m.invalid = fmt.Errorf("TTL %v is too short for a round: %v is the least", given, minTTL)
 	case m.term.drift >= ttl:
@@ -202,6 +203,9 @@ func (m *Mutex) Until() time.Time {
 	}
 	return time.Now().Add(until - now)
 }
+
+// Held reports whether the lock is valid now: whether Remaining is above 0.
+func (m *Mutex) Held() bool { return m.Remaining() > 0 }
 
 // Remaining returns how much is left of the lock's validity, and counts suspended time. It is 0
 // if nothing is left, or if the end is not known.

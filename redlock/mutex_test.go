@@ -75,7 +75,11 @@ func TestFailedAttemptKeepsAHandedOverToken(t *testing.T) {
 		m := taken(t, c)
 		heir := c.NewMutex("k", ttl, WithToken(m.Token()))
 		require.ErrorIs(t, heir.TryLock(t.Context()), ErrHeld)
+		require.False(t, heir.Held(), "that is not known")
 		require.NoError(t, heir.Extend(t.Context()))
+		require.True(t, heir.Held())
+		time.Sleep(ttl)
+		require.False(t, heir.Held())
 	})
 }
 
@@ -84,6 +88,7 @@ func TestMutexThatCannotBeIsReportedByItsUse(t *testing.T) {
 		for want, m := range map[string]*Mutex{
 			"the key is empty":               c.NewMutex("", ttl),
 			"TTL 0s is too short":            c.NewMutex("k", 0),
+			"as in 10*time.Second?":          c.NewMutex("k", 10),
 			"TTL -1s is too short":           c.NewMutex("k", -time.Second),
 			"TTL 999µs is too short":         c.NewMutex("k", 999*time.Microsecond),
 			"TTL 9.999ms is too short":       c.NewMutex("k", 9999*time.Microsecond),
