@@ -282,7 +282,7 @@ func resolve(ctx context.Context, a Address) ([]target, error) {
 	if ip, err := netip.ParseAddr(a.host); err == nil {
 		return []target{{addr: netip.AddrPortFrom(ip, a.port)}}, nil
 	}
-	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", a.host)
+	ips, err := ipsOf(ctx, a.host)
 	if err != nil {
 		return nil, err
 	}
@@ -291,6 +291,49 @@ func resolve(ctx context.Context, a Address) ([]target, error) {
 		targets[i].addr = netip.AddrPortFrom(ip.Unmap(), a.port)
 	}
 	return targets, nil
+}
+
+// patienceWithIPv6 is how long a look-up has for both A and AAAA, or a quarter of what is left of the dial.
+const patienceWithIPv6 = 250 * time.Millisecond
+
+// ipsOf returns the addresses of a name, in the resolver's order. Some name servers never answer AAAA, and a look-up
+// of both waits for that longer than a dial takes. So after a while A is asked for alone, too, and whoever first has
+// addresses is believed. Both look-ups end with the call.
+func ipsOf(ctx context.Context, host string) ([]netip.Addr, error) {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	type answer struct {
+		ips []netip.Addr
+		err error
+	}
+	var ipv4 chan answer
+	look := func(network string) chan answer {
+		c := make(chan answer, 1)
+		go func() {
+			ips, err := net.DefaultResolver.LookupNetIP(ctx, network, host)
+			c <- answer{ips, err}
+		}()
+		return c
+	}
+	patience := patienceWithIPv6
+	if until, ok := ctx.Deadline(); ok {
+		patience = min(patience, time.Until(until)/4)
+	}
+	grace := time.NewTimer(patience)
+	defer grace.Stop()
+	for both := look("ip"); ; {
+		select {
+		case a := <-both:
+			return a.ips, a.err
+		case <-grace.C:
+			ipv4 = look("ip4")
+		case a := <-ipv4:
+			if a.err == nil {
+				return a.ips, nil
+			}
+			ipv4 = nil // IPv6 alone may have some
+		}
+	}
 }
 
 func (d *dialing) connect(ctx context.Context, targets []target) (*sock, target, error) {

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"net/netip"
@@ -59,4 +60,67 @@ func TestEveryAddressIsTried(t *testing.T) {
 		}
 		require.Less(t, limit, time.Minute, "%v", err) // a busy machine needs more
 	}
+}
+
+// slowForIPv6 answers what is asked about IPv6 when late is closed.
+type slowForIPv6 struct {
+	net.Conn
+	late <-chan struct{}
+}
+
+func (c slowForIPv6) Write(p []byte) (int, error) {
+	if !bytes.Contains(p, []byte{0, 28, 0, 1}) { // AAAA
+		return c.Conn.Write(p)
+	}
+	go func(p []byte) {
+		<-c.late
+		c.Conn.Write(p)
+	}(bytes.Clone(p))
+	return len(p), nil
+}
+
+// There are name servers that answer A at once, and AAAA never.
+func TestANameServerMayKeepSilentAboutIPv6(t *testing.T) {
+	one := netip.MustParseAddr("127.0.0.1")
+	late := make(chan struct{})
+	names := conntest.Resolver(func(name string) netip.Addr {
+		switch name {
+		case "old.test":
+			return one
+		case "new.test":
+			return netip.IPv6Loopback()
+		}
+		return netip.Addr{}
+	})
+	pipes := names.Dial
+	names.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := pipes(ctx, network, address)
+		return slowForIPv6{c, late}, err
+	}
+	was := net.DefaultResolver
+	net.DefaultResolver = names
+	t.Cleanup(func() { net.DefaultResolver = was })
+
+	look := func(ctx context.Context, host string) ([]target, error) {
+		return resolve(ctx, Address{host: host, port: 1})
+	}
+	at := func(ip netip.Addr) []target { return []target{{addr: netip.AddrPortFrom(ip, 1)}} }
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // the resolver itself gives up after 5, or later
+	defer cancel()
+	got, err := look(ctx, "old.test.")
+	require.NoError(t, err)
+	require.Equal(t, at(one), got)
+
+	short, cancel := context.WithTimeout(t.Context(), time.Second/2)
+	defer cancel()
+	_, err = look(short, "new.test.")
+	require.Error(t, err, "it has no address of IPv4, and that does not end the look-up")
+	close(late)
+	ctx, cancel = context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	got, err = look(ctx, "new.test.")
+	require.NoError(t, err)
+	require.Equal(t, at(netip.IPv6Loopback()), got)
+	_, err = look(ctx, "none.test.")
+	require.ErrorContains(t, err, "no such host")
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // Names makes this process look names up at a server of the test, and returns a function by which a name is
-// given its IPv4 address. A name that was given none does not exist. It changes net.DefaultResolver, so the test
+// given its address. A name that was given none does not exist. It changes net.DefaultResolver, so the test
 // must not be parallel. Names in the file of hosts, such as localhost, stay what they are.
 func Names(t testing.TB) (set func(name string, addr netip.Addr)) {
 	t.Helper()
@@ -32,7 +32,7 @@ func Names(t testing.TB) (set func(name string, addr netip.Addr)) {
 	}
 }
 
-// Resolver returns one that asks address for the IPv4 address of each name. A name for which it returns none does not
+// Resolver returns one that asks address for the address of each name. A name for which it returns none does not
 // exist. Several goroutines may call it at once.
 func Resolver(address func(name string) netip.Addr) *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
@@ -83,9 +83,9 @@ func answerTo(question []byte, addr netip.Addr) []byte {
 	switch {
 	case !addr.IsValid():
 		answer[3] |= 3
-	case asked == 1:
+	case asked == 1 && addr.Is4(), asked == 28 && addr.Is6():
 		answer[7] = 1
-		answer = append(answer, 0xc0, dnsHeader, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4)
+		answer = append(answer, 0xc0, dnsHeader, 0, byte(asked), 0, 1, 0, 0, 0, 0, 0, byte(addr.BitLen()/8))
 		answer = append(answer, addr.AsSlice()...)
 	}
 	return answer
