@@ -21,6 +21,7 @@ type answer struct {
 	permits []redlock.Holder     // of each permit, if they were asked for
 	waiters []redlock.LockWaiter // in line, in their order; on the queue master alone
 	fenced  bool                 // who has set the key there has set the fence, too
+	noFence bool                 // the fence's counter is no number that can be one
 	agreed  int                  // how many permits there are, as their users have agreed; 0 if nothing says so
 }
 
@@ -76,7 +77,12 @@ func (a *answer) holder(ctx context.Context, p *probe, key string) error {
 		return err
 	}
 	if f := replies[2]; f.Kind() == resp.BulkString { // the user may lack the right to it
-		a.Fence, _ = strconv.ParseUint(string(f.Bytes()), 10, 64)
+		if a.Fence, _ = strconv.ParseUint(string(f.Bytes()), 10, 64); a.Fence >= greatestFence {
+			a.Fence = 0
+		}
+		a.noFence = newCounter(string(f.Bytes())).n >= greatestFence
+	} else if _, long := f.Int(); long || conn.ErrorCode(f) == "WRONGTYPE" {
+		a.noFence = true
 	}
 	a.agreed = agreed(replies[3])
 	a.fenced = outlives(replies[4], replies[1])

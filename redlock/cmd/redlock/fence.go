@@ -128,7 +128,7 @@ func newCounter(text string) (c counter) {
 }
 
 func (f *fenceCommand) show(ctx context.Context, keys []string) error {
-	out, wrong := newTerminal(os.Stdout), false
+	out, wrong, noNumber := newTerminal(os.Stdout), false, false
 	for i, key := range keys {
 		all := make([]counter, len(f.masters))
 		errs := f.askAll(ctx, func(i int, p *probe) error {
@@ -136,7 +136,10 @@ func (f *fenceCommand) show(ctx context.Context, keys []string) error {
 			if err != nil {
 				return err
 			}
-			if v := replies[0]; v.IsError() {
+			if v := replies[0]; conn.ErrorCode(v) == "WRONGTYPE" {
+				all[i] = counter{"no string", greatestFence}
+				return nil
+			} else if v.IsError() {
 				return errors.New(conn.ErrorText(v))
 			}
 			if n, long := replies[0].Int(); long {
@@ -161,7 +164,7 @@ func (f *fenceCommand) show(ctx context.Context, keys []string) error {
 			}
 			if errs[i] == nil {
 				answered++
-				wrong = wrong || f.far(c)
+				wrong, noNumber = wrong || f.far(c), noNumber || c.n == greatestFence
 			}
 			rows = append(rows, row)
 		}
@@ -179,7 +182,11 @@ func (f *fenceCommand) show(ctx context.Context, keys []string) error {
 			return &failure{exitNoQuorum, fmt.Errorf("%d of %s answered", answered, plural(len(all), "master")), doctorRemedy}
 		}
 	}
-	if wrong {
+	switch {
+	case noNumber:
+		return &failure{exitNo, errors.New("a counter is no number that can grow: somebody else has written it, and nobody believes it"),
+			"'redlock fence --help' says how it is set"}
+	case wrong:
 		return &failure{exitNo, fmt.Errorf("a counter is more than %v ahead of this clock, %s: nobody with this clock believes it",
 			f.skew, f.now.UTC().Format(time.RFC3339)), "if the clock is right, 'redlock fence --help' says how it is set back"}
 	}

@@ -48,13 +48,23 @@ func TestFenceShowsCountersThatNobodyBelieves(t *testing.T) {
 	require.Equal(t, exitNo, status)
 
 	masters.Do(1, "SET", "{k}:fence", "9007199254740900")
-	masters.Do(2, "SET", "{k}:fence", "junk")
 	status, stdout, stderr = do(t, env, "fence", "other", "k")
 	require.Equal(t, exitNo, status)
 	require.Regexp(t, `9007199254740900 +\d{7}h`, stdout)
-	require.Contains(t, stdout, "it is no number that can grow")
 	require.Contains(t, stderr, "a counter is more than 24h0m0s ahead of this clock")
 	requireReadable(t, stdout)
+	for _, junk := range [][]string{{"SET", "{k}:fence", "junk"}, {"SADD", "{k}:fence", "member"}} {
+		masters.Do(2, "DEL", "{k}:fence")
+		masters.Do(2, junk...)
+		status, stdout, stderr = do(t, env, "fence", "other", "k")
+		require.Equal(t, exitNo, status)
+		require.Contains(t, stdout, "it is no number that can grow")
+		require.Contains(t, stderr, "a counter is no number that can grow")
+		requireReadable(t, stdout)
+		_, stdout, _ = do(t, env, "status", "k")
+		require.Contains(t, stdout, "no number")
+		requireReadable(t, stdout)
+	}
 
 	masters.Kill(0)
 	status, stdout, _ = do(t, env, "fence", "k")

@@ -296,7 +296,7 @@ func (s *lockStatus) write(t *terminal) {
 		t.printf("\n")
 	}
 	rows := [][]cell{header("MASTER", "LEFT", "HOLDER")}
-	fences := slices.ContainsFunc(s.answers, func(a answer) bool { return a.Fence != 0 }) // also of a minority, which tells no fence
+	fences := slices.ContainsFunc(s.answers, func(a answer) bool { return a.Fence != 0 || a.noFence }) // also of a minority, which tells no fence
 	if fences {
 		rows[0] = slices.Insert(rows[0], 2, header("FENCE")...)
 	}
@@ -315,6 +315,8 @@ func (s *lockStatus) write(t *terminal) {
 			row[2] = cell{holderCell(a.Holder), plain}
 		}
 		switch {
+		case a.noFence:
+			row = slices.Insert(row, 2, cell{"no number", red})
 		case a.Fence != 0:
 			row = slices.Insert(row, 2, cell{strconv.FormatUint(a.Fence, 10), plain})
 		case fences:
