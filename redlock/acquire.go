@@ -35,6 +35,7 @@ const slotTries = 8
 // ([WithSecond]). If several can hold the lock, and the Mutex has one that was handed over and
 // not extended yet, TryLock releases that one when it has taken another: a Mutex holds one.
 func (m *Mutex) TryLock(ctx context.Context) error {
+	mustContext(ctx)
 	m.mustClient()
 	if m.invalid != nil {
 		return m.invalid

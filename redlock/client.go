@@ -17,7 +17,8 @@ import (
 
 // A Client takes locks on N independent masters. One client, with one connection to each master,
 // serves a whole process: any number of goroutines may call its methods, and those of its
-// Mutexes, at once. [Open] or [New] makes it; the methods of a zero Client panic.
+// Mutexes, at once. [Open] or [New] makes it; the methods of a zero Client panic, and each call
+// whose context is nil.
 type Client struct {
 	core
 	cfg                  Config
@@ -73,6 +74,7 @@ func New(cfg Config) (*Client, error) {
 //	no majority is left                    has to change the configuration
 //	one server is given twice              an error that wraps mux.ErrDuplicate
 func Open(ctx context.Context, cfg Config) (*Client, error) {
+	mustContext(ctx)
 	c, err := open(cfg, func(cfg mux.Config) (*mux.Mux, error) { return mux.Open(ctx, cfg) })
 	if err != nil {
 		return nil, openError(ctx, err)
@@ -230,6 +232,13 @@ func (c *Client) check() {
 	}
 }
 
+// mustContext panics if there is no context, before anything is begun.
+func mustContext(ctx context.Context) {
+	if ctx == nil {
+		panic("redlock: the context is nil")
+	}
+}
+
 // Format prints the client's configuration without passwords, whatever the verb.
 func (c *Client) Format(s fmt.State, _ rune) {
 	cfg := c.cfg
@@ -259,6 +268,7 @@ func (c *Client) Stats() Stats {
 // client has at that time, and to nobody else. An Observer may call it while the client closes, and Close waits for that for a second at
 // most. From then on it tells nothing.
 func (c *Client) Meet(ctx context.Context, told func(MasterStats)) (wait func()) {
+	mustContext(ctx)
 	c.check()
 	m, met := &c.meeting, new(sync.WaitGroup)
 	m.mu.Lock()
@@ -290,6 +300,7 @@ func (c *Client) Meet(ctx context.Context, told func(MasterStats)) (wait func())
 // So an Observer that keeps something of an operation, such as its span, can know when it has heard
 // all of it.
 func (c *Client) Note(ctx context.Context, key string) bool {
+	mustContext(ctx)
 	c.check()
 	return c.events.tell(ctx, EventNote, key)
 }

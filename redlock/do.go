@@ -38,8 +38,9 @@ func FenceFrom(ctx context.Context) uint64 {
 // another may have had the lock. A release that masters only fail to confirm is no error: the key
 // ends with its TTL.
 func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(ctx context.Context) error, opts ...Option) (err error) {
+	mustContext(ctx)
 	m, o := c.newMutex(key, ttl, opts)
-	m.refuseNil("Do", ctx, fn)
+	m.refuseNil("Do", fn)
 	if err := m.lockWithin(ctx, &o); err != nil {
 		return err
 	}
@@ -77,14 +78,10 @@ func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(
 	return err
 }
 
-// refuseNil makes the Mutex refuse a function, or a context, that is nil: after the lock was taken is too late.
-func (m *Mutex) refuseNil(who string, ctx context.Context, fn func(context.Context) error) {
-	switch {
-	case m.invalid != nil:
-	case fn == nil:
+// refuseNil makes the Mutex refuse a function that is nil: after the lock was taken is too late.
+func (m *Mutex) refuseNil(who string, fn func(context.Context) error) {
+	if fn == nil && m.invalid == nil {
 		m.refuse(errors.New(who + " is given no function: it is nil"))
-	case ctx == nil:
-		m.refuse(errors.New(who + " is given no context: it is nil"))
 	}
 }
 

@@ -40,16 +40,13 @@ func TestDoHoldsTheLockMeanwhile(t *testing.T) {
 	})
 }
 
-// A function or a context that is nil is found before the lock is taken.
+// A function that is nil is found before the lock is taken.
 func TestDoAndLeadRefuseWhatIsNil(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		var none context.Context
 		for _, opts := range [][]Option{nil, {WithWait(0)}, {WithWait(time.Second)}} {
 			require.EqualError(t, c.Do(t.Context(), "k", ttl, nil, opts...), `redlock: mutex "k": Do is given no function: it is nil`)
-			require.EqualError(t, c.Do(none, "k", ttl, nothing, opts...), `redlock: mutex "k": Do is given no context: it is nil`)
 		}
 		require.EqualError(t, c.Lead(t.Context(), "k", ttl, nil), `redlock: mutex "k": Lead is given no function: it is nil`)
-		require.EqualError(t, c.Lead(none, "k", ttl, nothing), `redlock: mutex "k": Lead is given no context: it is nil`)
 		require.Empty(t, r.logs(0))
 	})
 }

@@ -200,6 +200,7 @@ func (k *call) holders(key string, o options, timeout time.Duration) {
 // without a token for a master that has none. Each has its own TTL. If there are more than 1,000
 // readers, a master names those that expire last.
 func (c *Client) Holders(ctx context.Context, key string, opts ...Option) ([]Holder, error) {
+	mustContext(ctx)
 	c.check()
 	var o options
 	for _, opt := range opts {

@@ -44,6 +44,7 @@ import (
 // WithOwner publishes the address of the leader, and [Client.Watch] tells who leads. Lead refuses
 // WithToken, WithShared, WithMinHold and WithWait.
 func (c *Client) Lead(ctx context.Context, key string, ttl time.Duration, fn func(ctx context.Context) error, opts ...Option) error {
+	mustContext(ctx)
 	withFence := func(o *options) { o.fence = o.fence || o.permits == 0 && o.second == nil }
 	m, o := c.newMutex(key, ttl, append(opts[:len(opts):len(opts)], withFence))
 	switch {
@@ -57,7 +58,7 @@ func (c *Client) Lead(ctx context.Context, key string, ttl time.Duration, fn fun
 	case o.bounded:
 		m.refuse(errors.New("Lead waits until its context ends: it refuses WithWait"))
 	}
-	m.refuseNil("Lead", ctx, fn)
+	m.refuseNil("Lead", fn)
 	for {
 		if err := m.Lock(ctx); err != nil {
 			return err

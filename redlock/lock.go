@@ -39,6 +39,7 @@ func (m *Mutex) Lock(ctx context.Context) error { return m.lockUntil(ctx, ctx, f
 // lockUntil is Lock, but if it is bounded, it waits only until waiting ends, which ends with ctx. That does not cut an
 // attempt short.
 func (m *Mutex) lockUntil(ctx, waiting context.Context, bounded bool) error {
+	mustContext(ctx)
 	m.mustClient()
 	if m.invalid != nil {
 		return m.invalid

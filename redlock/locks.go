@@ -138,6 +138,7 @@ type LockWaiter struct {
 // needs ZCARD, ZSCORE, ZRANGE, GET and PTTL of {key}:line*, and of {key}:permit* for permits; for the fence GET of
 // {key}:fence. Without these rights, there is none in the list.
 func (c *Client) Locks(ctx context.Context, pattern string) iter.Seq2[LockInfo, error] {
+	mustContext(ctx)
 	c.check()
 	return func(yield func(LockInfo, error) bool) {
 		l := newLister(c, pattern)

@@ -277,6 +277,7 @@ func (m *Mutex) stale(op Op, k *call, err error, note string) *RoundError {
 //	ErrClosed              the client is closed; likewise
 //	the context's error    ctx ended before the masters had decided; likewise
 func (m *Mutex) Extend(ctx context.Context) error {
+	mustContext(ctx)
 	m.mustClient()
 	if m.invalid != nil {
 		return m.invalid
@@ -374,6 +375,7 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 // If the lock is not held, or was handed over and is not extended yet, the context is done from
 // the beginning.
 func (m *Mutex) KeepAlive(ctx context.Context) (held context.Context, stop context.CancelFunc) {
+	mustContext(ctx)
 	k := m.mustClient().renewer.add(ctx, &m.hold)
 	return k, k.stop
 }

@@ -93,23 +93,17 @@ func TestPanicOfAContextLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestNilContextLeavesNothing(t *testing.T) {
+func TestUnlockWithoutAContextReleasesAllTheSame(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	c := opened(t, redlocktest.Start(t, 3).Addrs(), nil)
 	var none context.Context
-	m := c.NewMutex("k", ttl)
-	require.Panics(t, func() { m.TryLock(none) })
-	require.Panics(t, func() { m.Lock(none) })
-	require.Error(t, c.Do(none, "k", ttl, nothing))
-	require.NoError(t, m.TryLock(t.Context()))
-	require.Panics(t, func() { m.Extend(none) })
-	require.Panics(t, func() { m.KeepAlive(none) })
-	require.Panics(t, func() { c.Holders(none, "k") })
-	require.Panics(t, func() { m.Unlock(none) })
-	require.Empty(t, m.Token())
-	require.Panics(t, func() { Open(none, Config{Masters: masters.Addrs()}) })
-	nothingIsLeft(t, c, "")
+	for _, unlock := range []func(*Mutex){func(m *Mutex) { m.Unlock(none) }, func(m *Mutex) { m.UnlockNow(none) }} {
+		m := c.NewMutex("k", ttl)
+		require.NoError(t, m.TryLock(t.Context()))
+		require.PanicsWithValue(t, "redlock: the context is nil", func() { unlock(m) })
+		require.Empty(t, m.Token())
+		nothingIsLeft(t, c, "")
+	}
 }
 
 // The context of a KeepAlive panics when the KeepAlive is taken off it: the release goes out

@@ -18,6 +18,7 @@ import (
 //	ErrRefused     and ErrNoQuorum, if so many masters refuse this client that none of this changes by itself
 //	ErrClosed      the client is closed; it has no reasons then
 func (c *Client) Ready(ctx context.Context) error {
+	mustContext(ctx)
 	c.check()
 	masters, err := c.awaitVotes(ctx)
 	if err == nil {

@@ -43,6 +43,7 @@ import (
 // at a time; others wait. Replacing several masters one after the other breaks no lock either. But newcomers in
 // quarantine have no vote, so with three masters there is no majority until the first one votes.
 func (c *Client) Replace(ctx context.Context, old, new string, opts ...ReplaceOption) error {
+	mustContext(ctx)
 	c.check()
 	var r replacement
 	for _, opt := range opts {

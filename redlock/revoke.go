@@ -55,6 +55,7 @@ import (
 // revoked key, so that ends with its TTL. A holder of an earlier version of this package is told
 // ErrLost, and its key ends with the TTL as well.
 func (c *Client) Revoke(ctx context.Context, key, reason string, opts ...Option) error {
+	mustContext(ctx)
 	c.check()
 	var o options
 	for _, opt := range opts {

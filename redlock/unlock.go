@@ -42,6 +42,7 @@ import (
 // lock is free. Nor is it known whether another has held it, if a master has said no (Votes). The
 // error is a *RoundError.
 func (m *Mutex) Unlock(ctx context.Context) error {
+	defer mustContext(ctx) // last: the lock is released all the same
 	m.mustClient()
 	if m.invalid != nil {
 		return m.invalid
@@ -55,6 +56,7 @@ func (m *Mutex) Unlock(ctx context.Context) error {
 // UnlockNow is Unlock, but leaves nothing on the masters if the Mutex was made with
 // [WithMinHold]: the next contender finds the lock free. It is for work that has failed.
 func (m *Mutex) UnlockNow(ctx context.Context) error {
+	defer mustContext(ctx) // last: the lock is released all the same
 	m.mustClient()
 	if m.invalid != nil {
 		return m.invalid

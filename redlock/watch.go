@@ -55,6 +55,7 @@ type Leader struct {
 // appear. Watch needs the right to EVAL, and to GET {key}:fence. Without the latter the fence is
 // 0, and a master notes each question in its ACL LOG.
 func (c *Client) Watch(ctx context.Context, key string) iter.Seq2[Leader, error] {
+	mustContext(ctx)
 	c.check()
 	return func(yield func(Leader, error) bool) {
 		switch {

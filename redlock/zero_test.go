@@ -1,6 +1,8 @@
 package redlock
 
 import (
+	"context"
+	"reflect"
 	"testing"
 	"time"
 
@@ -38,4 +40,36 @@ func TestZeroValuesSayHowTheyAreMade(t *testing.T) {
 	}
 	require.Empty(t, new(Mutex).Key())
 	require.Empty(t, new(Mutex).Token())
+}
+
+// Each call that is given no context says so, before it has begun anything.
+func TestACallWithoutAContextSaysSo(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		const says = "redlock: the context is nil"
+		var none context.Context
+		require.PanicsWithValue(t, says, func() { Open(none, Config{}) })
+		found := 0
+		for _, of := range []reflect.Value{reflect.ValueOf(c), reflect.ValueOf(c.NewMutex("k", ttl))} {
+			for i := range of.NumMethod() {
+				name, call := of.Type().Method(i).Name, of.Method(i)
+				if call.Type().NumIn() == 0 || call.Type().In(0) != reflect.TypeFor[context.Context]() {
+					continue
+				}
+				var args []reflect.Value
+				for j := range call.Type().NumIn() {
+					args = append(args, reflect.Zero(call.Type().In(j)))
+				}
+				found++
+				require.PanicsWithValue(t, says, func() {
+					if call.Type().IsVariadic() {
+						call.CallSlice(args)
+					} else {
+						call.Call(args)
+					}
+				}, name)
+			}
+		}
+		require.Greater(t, found, 12)
+		require.Empty(t, r.logs(0))
+	})
 }
