@@ -98,7 +98,7 @@ func main() {
 	flag.StringVar(&j.change, "change", "", "a revision; those whose text differs from it are tried, or that differ themselves")
 	flag.DurationVar(&j.within, "within", 0, "none begins later than that")
 	flag.IntVar(&j.atOnce, "j", 1, "how many to try side by side")
-	flag.DurationVar(&j.timeout, "timeout", time.Minute, "how long the tests of one mutant may take; longer is a failure of theirs")
+	flag.DurationVar(&j.timeout, "timeout", 100*time.Second, "how long the tests of one mutant may take, more than a test waits for what must happen; longer is a failure of theirs")
 	flag.BoolVar(&j.list, "list", false, "print the mutants and run nothing")
 	flag.BoolVar(&j.verbose, "v", false, "print what the tests say")
 	flag.BoolVar(&j.chaos, "chaos", false, "let chaos notice what breaks safety, in place of the tests")
