@@ -81,7 +81,7 @@ func TestExamplesOfTheHelpWorkForTheUserOfTheDocumentation(t *testing.T) {
 				seen++
 				example = strings.ReplaceAll(example, "lock:", fmt.Sprintf("lock:%d:", seen)) // no other has its keys
 				env := env
-				if regexp.MustCompile(`^redlock (clients|ls|ui)\b`).MatchString(example) { // which are for an operator
+				if regexp.MustCompile(`^redlock (clients|ls|ui|revoke --match)\b`).MatchString(example) { // which are for an operator
 					env = operator
 				}
 				t.Run(example, func(t *testing.T) {
@@ -155,7 +155,7 @@ func follow(t *testing.T, env []string, example string) {
 		if strings.Contains(example, "--permits") {
 			kind = "--permits 4 "
 		}
-		holder := shell("exec redlock hold --ttl 3s " + kind + regexp.MustCompile(`lock:\S+`).FindString(example))
+		holder := shell("exec redlock hold --ttl 3s " + kind + regexp.MustCompile(`lock:[^\s']+`).FindString(example))
 		holder.assigned("REDLOCK_TOKEN")
 		s := shell(example)
 		require.Zero(t, s.end())

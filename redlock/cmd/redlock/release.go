@@ -205,12 +205,17 @@ func (r *releaser) missing(s *lockStatus) error {
 
 // ask asks on the terminal whether the holder is to lose the lock.
 func (r *releaser) ask(key, who string) error {
-	if info, err := os.Stdin.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+	if !isTerminal(os.Stdin) {
 		return usageError("a script names the holder by its --token", "--force asks on a terminal, and stdin is none")
 	}
 	screen := newTerminal(os.Stderr)
 	screen.say("", plain, fmt.Sprintf("%s is held by %s. If this holder is still at work, another may be at the same time.", key, who))
-	screen.printf("Take it away? Type yes: ")
+	return confirmed(screen, "Take it away?")
+}
+
+// confirmed asks on the terminal, and returns an error unless the answer is yes.
+func confirmed(screen *terminal, question string) error {
+	screen.printf("%s Type yes: ", question)
 	answer, _ := bufio.NewReader(os.Stdin).ReadString('\n')
 	if strings.TrimSpace(answer) != "yes" {
 		return usageError("", "nothing was changed")

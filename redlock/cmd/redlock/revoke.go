@@ -14,7 +14,7 @@ import (
 func newRevoke() *cobra.Command {
 	var r revoker
 	cmd := &cobra.Command{
-		Use:   "revoke [flags] KEY --reason TEXT",
+		Use:   "revoke [flags] {KEY | --match PATTERN} --reason TEXT",
 		Short: "Take a lock away, and have its holder stop first",
 		Long: `revoke takes a lock away from its holder, and tells it the reason. The holder
 learns of it at once if the masters notify it, and otherwise when it renews the
@@ -28,19 +28,36 @@ lose it, and with --permits N all permits are taken away. --token T names one
 holder: 'redlock status --json' shows the tokens. --token - reads it from stdin,
 where others cannot see it.
 
+--match PATTERN names all locks that 'redlock ls PATTERN' shows as held, but for
+those of another library. revoke shows them and asks on the terminal, or does
+not ask with --yes. It revokes those that it has found, for the holders that
+a majority of the masters has named, and for no others: who takes a lock in the
+meantime keeps it. If there are more locks than --most, it revokes none. The
+user needs the rights of an operator, as for ls.
+
 revoke waits up to --wait until the holder has let go, and says what came of it.
 If too few masters answer, the holder keeps the lock. A lock of another library
 is revoked, too, but its key stays until it ends. One that never ends is left
 alone: 'redlock release --force' deletes it.
 
 Exit status: 0 it was revoked, whether or not the holder has let go yet, 1 it is
-free, 64 wrong usage, 74 write error, 96 another holds it (with --token), or it
-never ends, 97 too few masters answered.
+free, 64 wrong usage or the answer was no, 74 write error, 96 another holds it
+(with --token), or it never ends, 97 too few masters answered. With --match, 0
+all that are still held were revoked, 1 none is, 96 or 97 one of them was not.
 ` + mastersHelp,
 		Example: `  redlock revoke lock:report --reason 'deploy of version 2'
   redlock revoke lock:report --reason maintenance --wait 1m --json
+  redlock revoke --match 'lock:web-3:*' --reason 'web-3 is shut down' --yes
   redlock revoke lock:gpu --permits 4 --reason 'driver update'`,
-		Args:              keyOnly,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if !cmd.Flags().Changed("match") {
+				return keyOnly(cmd, args)
+			}
+			if len(args) > 0 {
+				return usageError("", "a KEY and --match do not go together")
+			}
+			return nil
+		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.permitted = cmd.Flags().Changed("permits")
@@ -51,6 +68,13 @@ never ends, 97 too few masters answered.
 				return usageError("", "--token and --masters-file cannot both be stdin")
 			case r.wait < 0:
 				return usageError("", "--wait %v is below zero", r.wait)
+			case cmd.Flags().Changed("match"):
+				if err := r.checkMatch(); err != nil {
+					return err
+				}
+				return r.revokeMatching(cmd.Context())
+			case r.yes || cmd.Flags().Changed("most"):
+				return usageError("", "--yes and --most are for --match")
 			}
 			if r.permitted {
 				if err := checkPermits(r.permits); err != nil {
@@ -66,6 +90,9 @@ never ends, 97 too few masters answered.
 	flags.StringVar(&r.token, "token", "", "revoke the lock that has this `token`; - reads it from stdin")
 	flags.IntVar(&r.permits, "permits", 0, "revoke the `N` permits of the key, 1 to 1000")
 	flags.DurationVar(&r.wait, "wait", 5*time.Second, "how `long` to wait until the holder has let go")
+	flags.StringVar(&r.match, "match", "", "revoke all locks whose keys match this `pattern`")
+	flags.BoolVar(&r.yes, "yes", false, "with --match: do not ask")
+	flags.IntVar(&r.most, "most", 100, fmt.Sprintf("with --match: revoke none if there are more than `N` locks, 1 to %d", mostMatches))
 	flags.BoolVar(&r.json, "json", false, "write JSON")
 	return cmd
 }
@@ -76,6 +103,10 @@ type revoker struct {
 	reason string
 	wait   time.Duration
 	json   bool
+
+	match string
+	yes   bool
+	most  int
 }
 
 func (r *revoker) revoke(ctx context.Context, key string) error {

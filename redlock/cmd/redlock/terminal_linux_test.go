@@ -264,3 +264,38 @@ func TestATerminalThatStopsWritersDoesNotStopTheRenewals(t *testing.T) {
 	masters.Pause(1)
 	requireGone(t, was)
 }
+
+// Who takes a lock while the question is on the screen keeps it.
+func TestRevokeOfAllThatMatchAsksAndRevokesWhatItHasShown(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{mastersEnv(masters)}
+	revoke := []string{binary, "revoke", "--match", "*", "--reason", "why", "--wait", "1m"}
+	hold := func(owner, key string) *invocation {
+		s := begin(t, env, "hold", "--ttl=3s", "--owner", owner, key)
+		s.assigned("REDLOCK_TOKEN")
+		return s
+	}
+	first, stays := hold("first", "k"), hold("stays", "l")
+	d := startOnTerminal(t, env, revoke...)
+	d.awaitStdout("Revoke 2 locks? Type yes: ")
+	require.Contains(t, d.out.String(), "first")
+	require.Contains(t, d.out.String(), "stays")
+	d.types("no\n")
+	require.Equal(t, exitUsage, d.end())
+
+	d = startOnTerminal(t, env, revoke...)
+	d.awaitStdout("Revoke 2 locks? Type yes: ")
+	require.NoError(t, first.Process.Signal(syscall.SIGTERM))
+	first.end()
+	second := hold("second", "k")
+	d.types("yes\n")
+	require.Zero(t, d.end())
+	require.Contains(t, d.out.String(), `"k" is free, or another's by now`)
+	require.Contains(t, d.out.String(), "l of stays is revoked")
+	require.Equal(t, exitLost, stays.end())
+	_, st := statusOfKey(t, env, "k")
+	require.Equal(t, "second", st.Owner)
+	require.NoError(t, second.Process.Signal(syscall.SIGTERM))
+	require.NotEqual(t, exitLost, second.end())
+}

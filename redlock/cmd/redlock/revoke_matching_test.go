@@ -1,0 +1,95 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+func TestRevokeOfAllThatMatch(t *testing.T) {
+	t.Parallel()
+	for name, silent := range map[string]bool{"all answer": false, "one is silent": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			masters := redlocktest.Start(t, 3)
+			env := []string{mastersEnv(masters)}
+			var matching []*invocation
+			for _, args := range [][]string{
+				{"lock:a"}, {"lock:b", "--shared"}, {"lock:b", "--shared"}, {"lock:c", "--permits", "3"}, {"lock:c", "--permits", "3"},
+			} {
+				s := begin(t, env, append([]string{"hold", atOnce, soonTold}, args...)...)
+				s.assigned("REDLOCK_TOKEN")
+				matching = append(matching, s)
+			}
+			_, token := holds(t, env, "other")
+			const foreign = "8f14e45fceea167a5a36dedd4bea2543"
+			for i := range 3 {
+				masters.Do(i, "SET", "lock:foreign", foreign, "PX", "3600000")
+			}
+			masters.Do(0, "SET", "lock:lie", token, "PX", "3600000")
+			if silent {
+				masters.Pause(2)
+			}
+			kept := func() {
+				v, err := masters.Do(0, "GET", "lock:lie")
+				require.NoError(t, err)
+				require.Equal(t, token, v, "a minority's lock is nobody's")
+				for i := range 2 {
+					v, err := masters.Do(i, "GET", "lock:foreign")
+					require.NoError(t, err)
+					require.Equal(t, foreign, v)
+					v, err = masters.Do(i, "GET", "other")
+					require.NoError(t, err)
+					require.Equal(t, token, v)
+				}
+			}
+			revoke := func(args ...string) (int, string, string) {
+				return do(t, env, append([]string{"revoke", "--match", "lock:*", "--reason", "why"}, args...)...)
+			}
+			status, _, stderr := revoke()
+			require.Equal(t, exitUsage, status)
+			require.Contains(t, stderr, "--match asks on a terminal")
+			status, _, stderr = revoke("--yes", "--most", "2")
+			require.Equal(t, exitUsage, status)
+			require.Contains(t, stderr, `more than 2 locks match "lock:*"`)
+			for _, key := range []string{"lock:a", "lock:b"} {
+				_, stdout, _ := do(t, env, "status", "--json", key)
+				require.NotContains(t, stdout, "why", "none was revoked")
+			}
+
+			status, stdout, stderr := revoke("--yes", "--wait", "1m", "--json")
+			require.Zero(t, status, stderr)
+			require.Contains(t, stderr, "1 key that look")
+			var keys []string
+			for d := json.NewDecoder(strings.NewReader(stdout)); d.More(); {
+				var out struct {
+					Key    string   `json:"key"`
+					Owners []string `json:"owners"`
+				}
+				require.NoError(t, d.Decode(&out))
+				for range out.Owners {
+					keys = append(keys, out.Key)
+				}
+			}
+			require.Equal(t, []string{"lock:a", "lock:b", "lock:b", "lock:c", "lock:c"}, keys)
+			for _, s := range matching {
+				require.Equal(t, exitLost, s.end())
+			}
+			kept()
+			status, _, stderr = revoke("--yes")
+			require.Equal(t, exitNo, status)
+			require.Contains(t, stderr, `no lock that matches "lock:*" is held`)
+			masters.Kill(1)
+			if !silent {
+				masters.Kill(2)
+			}
+			status, _, stderr = revoke("--yes")
+			require.Equal(t, exitNoQuorum, status, stderr)
+		})
+	}
+}
