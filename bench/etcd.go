@@ -14,7 +14,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
-	"google.golang.org/grpc"
 )
 
 // etcdMembers is how many servers an etcd has that survives the loss of one.
@@ -88,8 +87,8 @@ func openEtcd(*Fleet, int) (_ Locker, err error) {
 	}
 }
 
-func dialEtcd(endpoints []string, options ...grpc.DialOption) (*clientv3.Client, error) {
-	return clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: slack, Logger: zap.NewNop(), DialOptions: options})
+func dialEtcd(endpoints []string) (*clientv3.Client, error) {
+	return clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: slack, Logger: zap.NewNop()})
 }
 
 // freePorts returns n ports that nobody listens on.

@@ -8,7 +8,6 @@ require (
 	github.com/go-redsync/redsync/v4 v4.18.1
 	github.com/gomodule/redigo v1.9.3
 	github.com/redburst/redburst v0.0.0-00010101000000-000000000000
-	github.com/redburst/redburst/redlock/contrib/etcd v0.0.0-00010101000000-000000000000
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
 	github.com/stretchr/testify v1.12.1
@@ -16,7 +15,6 @@ require (
 	go.etcd.io/etcd/client/v3 v3.6.16
 	go.uber.org/zap v1.27.0
 	golang.org/x/sys v0.49.0
-	google.golang.org/grpc v1.83.2
 )
 
 require (
@@ -37,9 +35,8 @@ require (
 	golang.org/x/text v0.43.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20260803160001-6ac0973c030d // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260803160001-6ac0973c030d // indirect
+	google.golang.org/grpc v1.83.2 // indirect
 	google.golang.org/protobuf v1.36.11 // indirect
 )
 
 replace github.com/redburst/redburst => ../
-
-replace github.com/redburst/redburst/redlock/contrib/etcd => ../redlock/contrib/etcd

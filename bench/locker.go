@@ -57,7 +57,6 @@ type Contestant struct {
 	failFast bool   // returns at the quorum (a mode of redsync)
 	sample   bool   // one of the peers that stand for all where a case takes long
 	quick    bool   // takes part in a quick run
-	plural   bool   // several callers can have the lock of one key
 	group    string // takes part only in the cases of this group; "" is that of the libraries
 }
 
@@ -87,10 +86,8 @@ const (
 // Groups of contestants that are measured against redburst alone: it with another option, mostly.
 const (
 	groupFence   = "fence"
-	groupKinds   = "kinds"
 	groupLead    = "lead"
 	groupRelease = "release"
-	groupSecond  = "second"
 )
 
 // Floor reports whether the contestant is the floor of redburst as it is.
@@ -111,8 +108,6 @@ func Contestants() []Contestant {
 		{Name: ours + "-fence", Open: openRedburst(redlock.WithFence()), waits: true, quick: true, group: groupFence},
 	}
 	all = append(all, releasing(), polling(), pollingFloor())
-	all = append(all, seconds()...)
-	all = append(all, kinds()...)
 	if haveEtcd() {
 		all = append(all, Contestant{Name: "etcd-election", Open: openEtcd, waits: true, quick: true, group: groupLead})
 	}

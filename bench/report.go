@@ -209,12 +209,8 @@ func (r Report) markdown(pictures []picture) []byte {
 			fmt.Fprintf(&b, "%s\n\n", res.Case.note)
 		}
 		switch k := res.Case; {
-		case k.group == groupKinds:
-			res.writeKinds(&b)
 		case k.group == groupFence:
 			res.writeFence(&b)
-		case k.group == groupSecond:
-			res.writeSecond(&b)
 		case k.group == groupBusy:
 			res.writeBusy(&b)
 		case k.group == groupRelease:
