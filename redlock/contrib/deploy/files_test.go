@@ -35,22 +35,12 @@ const (
 // everywhere are the addresses that a master in a container listens on: those of the container.
 var everywhere = []string{"--bind", "*", "-::*"}
 
-// minor is an image that does not become another major or minor version by itself.
-var minor = regexp.MustCompile(`^redis:(\d+)\.\d+(\.\d+)?(-[a-z0-9.]+)?(@sha256:[0-9a-f]{64})?$`)
-
 // after returns the argument behind a flag.
 func after(t *testing.T, argv []string, flag string) string {
 	i := slices.Index(argv, flag)
 	require.GreaterOrEqual(t, i, 0, "%v has no %s", argv, flag)
 	require.Less(t, i+1, len(argv))
 	return argv[i+1]
-}
-
-// setting is the value of a line of redis.conf.
-func setting(t *testing.T, name string) string {
-	m := regexp.MustCompile(`(?m)^`+name+` (.*)$`).FindAllStringSubmatch(read(t, "redis.conf"), -1)
-	require.Len(t, m, 1, name)
-	return m[0][1]
 }
 
 // parseCompose parses a file with Compose's own parser and schema.
