@@ -15,6 +15,11 @@ import (
 func TestTheFirstAttemptWaitsForTheConnections(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
+	before := openWith(t, masters, redlock.Config{})
+	for i := range 3 { // one that is met when the list is in use has no vote for a while
+		reaches(t, before, i, "up")
+	}
+	used(t, before, time.Minute)
 	for _, down := range []int{-1, 2} {
 		if down >= 0 {
 			masters.Kill(down)

@@ -110,7 +110,7 @@ func besideALiar(t *testing.T, liar listLiar, n int, timeout time.Duration) (c *
 	t.Helper()
 	masters := redlocktest.Start(t, 2)
 	address = liar.listen(t)
-	honest := openWith(t, masters, redlock.Config{})
+	honest := openWith(t, masters, redlock.Config{StallTime: busy, RoundTimeout: busy})
 	for i := range n {
 		take(t, honest, fmt.Sprint("lock:", i))
 	}
