@@ -269,11 +269,12 @@ func (c *core) learn(votes []mux.Vote) {
 func (c *core) unbelieved(votes []mux.Vote) (far mux.Set, why string) {
 	for i := range votes {
 		v := &votes[i]
-		text := ""
-		switch {
-		case v.Verdict != VerdictFailed:
+		if v.Verdict != VerdictFailed {
 			continue
-		case codeOf(v.Err) == "WRONGTYPE": // a script says that of a counter alone
+		}
+		text := ""
+		switch reply, said := v.Err.(*mux.ReplyError); {
+		case said && reply.Code == "WRONGTYPE": // a script says that of a counter alone
 			text, why = "a key of another type", noNumber
 		case v.Int <= 0:
 			continue
