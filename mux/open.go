@@ -171,21 +171,11 @@ func (m *Mux) await(ctx context.Context) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	graceUntil := time.Duration(0) // since started; 0 while there is no majority
-	m.mu.Lock()
-	news := m.awaitNews()
-	m.mu.Unlock()
+	var ended error
+	over := false
 	for done := ctx.Done(); ; {
-		var ended error
-		over := false
-		select {
-		case <-news:
-		case <-timer.C:
-			over = true
-		case <-done:
-			ended, over = ctx.Err(), true
-		}
 		m.mu.Lock()
-		news = m.awaitNews()
+		news := m.awaitNews() // before the masters are counted: they may all be connected by now
 		c := m.countMasters()
 		majority := c.up >= m.majority
 		var cause error
@@ -214,6 +204,14 @@ func (m *Mux) await(ctx context.Context) error {
 			return err
 		}
 		m.mu.Unlock()
+		over = false
+		select {
+		case <-news:
+		case <-timer.C:
+			over = true
+		case <-done:
+			ended, over = ctx.Err(), true
+		}
 	}
 }
 

@@ -144,6 +144,41 @@ func TestOpenNamesAHungMaster(t *testing.T) {
 	}
 }
 
+// A lateContext is asked for its channel late, as by a goroutine that has to wait for a processor.
+type lateContext struct {
+	context.Context
+	wait func()
+}
+
+func (c lateContext) Done() <-chan struct{} {
+	c.wait()
+	return c.Context.Done()
+}
+
+// Open sees masters that were connected before it began to wait for them.
+func TestOpenSeesWhatCameBeforeItWaits(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	up := make(chan struct{}, 3)
+	opened := make(chan error, 1)
+	go func() {
+		m, err := mux.Open(lateContext{t.Context(), func() {
+			for range 3 {
+				<-up
+			}
+		}}, mux.Config{Masters: masters.Addrs(), Conn: conn.Options{DialTimeout: time.Hour}, OnState: func(_ int, s mux.State) {
+			if s.Phase == mux.Up {
+				up <- struct{}{}
+			}
+		}})
+		if err == nil {
+			m.Close()
+		}
+		opened <- err
+	}()
+	require.NoError(t, conntest.Soon(t, "it is open", opened))
+}
+
 // A majority was connected and is lost before Open has returned. Open waits for it to come
 // back, until the dial timeout.
 func TestOpenGoesOnWhenItsMajorityIsLost(t *testing.T) {
