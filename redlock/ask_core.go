@@ -58,10 +58,16 @@ func (c *core) putCall(k *call) {
 // doUndoable makes a round that another round may undo. Once it has returned, a master that does not know the
 // script is not sent the text, as the text could come after the round that undoes it.
 func (c *core) doUndoable(ctx context.Context, k *call) error {
-	k.op.Lease, k.op.Epoch = &k.roundLease, k.roundLease.n.Add(1)
-	defer k.roundLease.n.Add(1)
+	k.beginUndoable()
+	defer k.endUndoable()
 	return c.rounds.Do(ctx, &k.op)
 }
+
+func (k *call) beginUndoable() {
+	k.op.Lease, k.op.Epoch = &k.roundLease, k.roundLease.n.Add(1)
+}
+
+func (k *call) endUndoable() { k.roundLease.n.Add(1) }
 
 // masterStates are the masters' states at a moment. Waiters ask for them again and again, so they are
 // pooled.

@@ -43,15 +43,8 @@ func (r closingRounds) Masters() []mux.State {
 	return all
 }
 
-func (r closingRounds) Do(ctx context.Context, op *mux.Op) error {
-	if op.Replies == 2 { // a look
-		return mux.ErrClosed
-	}
-	return r.rounds.Do(ctx, op)
-}
-
 func (r closingRounds) Wait(ctx context.Context, op *mux.Op) error {
-	if op.Command == nil { // somebody sleeps
+	if op.Command == nil || op.Replies == 2 { // somebody sleeps, or looks
 		return mux.ErrClosed
 	}
 	return r.rounds.Wait(ctx, op)

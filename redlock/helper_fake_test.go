@@ -248,7 +248,7 @@ func (r *fakeRounds) Post(ops ...*mux.Op) {
 func (r *fakeRounds) post(op *mux.Op, tells func(master int, key string)) {
 	f := &fakeFlight{op: op, done: make(chan struct{})}
 	if op.Command != nil {
-		f = r.submit(op, true, tells)
+		f = r.submit(op, true, 0, tells)
 	}
 	if op.OnDecided != nil {
 		time.AfterFunc(op.Timeout, func() {
@@ -279,9 +279,9 @@ func (r *fakeRounds) ForgetInHook(op *mux.Op) {
 	}
 }
 
-func (r *fakeRounds) Send(op *mux.Op) { r.submit(op, false, nil) }
+func (r *fakeRounds) Send(op *mux.Op) { r.submit(op, false, 0, nil) }
 
-func (r *fakeRounds) submit(op *mux.Op, wanted bool, tells func(master int, key string)) *fakeFlight {
+func (r *fakeRounds) submit(op *mux.Op, wanted bool, far time.Duration, tells func(master int, key string)) *fakeFlight {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock()
@@ -315,7 +315,7 @@ func (r *fakeRounds) submit(op *mux.Op, wanted bool, tells func(master int, key 
 				break
 			}
 		}
-		c := &fakeCommand{f: f, bytes: slices.Clone(bytes), arrives: now + m.delay}
+		c := &fakeCommand{f: f, bytes: slices.Clone(bytes), arrives: now + m.delay + far}
 		switch {
 		case r.closed || r.drained && f.persist == 0, !f.Only.Has(i):
 		case m.down != nil:
@@ -688,7 +688,7 @@ type notifiedRounds struct {
 	lame   bool    // what it sets fails
 	dead   bool    // it asks for nothing any more
 	orders int     // that were given
-	asked  string  // of Do: its first command's word, "look" for a look, "enter" for an entry in a queue
+	first  string  // of what it has asked: the command's word, "look" for a look, "enter" for an entry in a queue
 	looked func()  // is called after a look, before whoever looks has the answers
 
 	far time.Duration // how much later what it asks arrives
@@ -738,20 +738,13 @@ func (r *notifiedRounds) Do(ctx context.Context, op *mux.Op) error {
 	if err := ctx.Err(); err != nil {
 		return r.fakeRounds.Do(ctx, op)
 	}
-	looks := op.Replies == 2
-	r.mu.Lock()
-	if r.asked == "" {
-		if r.asked = words(op.Command)[0]; looks {
-			r.asked = "look"
-		} else if asks(op, enterScript) {
-			r.asked = "enter"
-		}
-	}
-	r.mu.Unlock()
-	time.Sleep(r.far)
 	r.Post(op)
-	err := r.Wait(ctx, op)
-	if looks && r.looked != nil {
+	return r.Wait(ctx, op)
+}
+
+func (r *notifiedRounds) Wait(ctx context.Context, op *mux.Op) error {
+	err := r.fakeRounds.Wait(ctx, op)
+	if op.Replies == 2 && r.looked != nil {
 		r.looked()
 	}
 	return err
@@ -763,6 +756,7 @@ func (r *notifiedRounds) Post(ops ...*mux.Op) {
 			r.post(op, nil)
 			continue
 		}
+		r.note(op)
 		f := &fakeFlight{done: make(chan struct{})}
 		lame, dead := r.is(&r.lame), r.is(&r.dead)
 		if lame && strings.Contains(string(op.Command), "SET") {
@@ -778,12 +772,26 @@ func (r *notifiedRounds) Post(ops ...*mux.Op) {
 			if r.mum {
 				tells = nil
 			}
-			f = r.submit(op, true, tells)
+			f = r.submit(op, true, r.far, tells)
 		}
 		r.mu.Lock()
 		r.posted[op] = f
 		r.orders++
 		r.mu.Unlock()
+	}
+}
+
+func (r *notifiedRounds) note(op *mux.Op) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.first != "":
+	case op.Replies == 2:
+		r.first = "look"
+	case asks(op, enterScript):
+		r.first = "enter"
+	default:
+		r.first = words(op.Command)[0]
 	}
 }
 
@@ -795,7 +803,7 @@ func (r *notifiedRounds) Send(op *mux.Op) {
 	if r.mum {
 		tells = nil
 	}
-	r.submit(op, false, tells)
+	r.submit(op, false, r.far, tells)
 	r.mu.Lock()
 	r.orders++
 	r.mu.Unlock()

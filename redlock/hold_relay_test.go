@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/redburst/redburst/resp"
 	"github.com/stretchr/testify/require"
 )
@@ -694,4 +696,35 @@ func TestALockThatIsGivenWaitsForNoAnswer(t *testing.T) {
 			})
 		}
 	}
+}
+
+// So does one that is about to ask them.
+func TestALockThatIsGivenWaitsForNoQuestionThatComes(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := openedWith(t, Config{Masters: masters.Addrs(), StallTime: time.Hour})
+	m := c.NewMutex("k", term30)
+	require.NoError(t, m.TryLock(t.Context()))
+	masters.Pause(2)
+	left := make(chan error, 1)
+	var once sync.Once
+	c.rounds = &askedRounds{rounds: c.rounds, asking: func(op *mux.Op) {
+		if op.Replies != 2 { // no look
+			return
+		}
+		op.Timeout = time.Hour // so that it ends for no other reason
+		once.Do(func() {
+			go func() { left <- m.Unlock(context.Background()) }()
+			w := c.localQueues.shard("k").queues["k"].head.waiter
+			require.Eventually(t, func() bool { return w.subscription.given.Load() != nil }, hanging, time.Millisecond)
+			time.Sleep(5 * time.Millisecond)
+		})
+	}}
+	next := c.NewMutex("k", term30)
+	locked := make(chan error, 1)
+	go func() { locked <- next.Lock(t.Context()) }()
+	require.Eventually(t, func() bool { return len(locked) > 0 }, hanging, time.Millisecond, "it has the lock at once")
+	require.NoError(t, <-locked)
+	masters.Resume(2)
+	require.NoError(t, soon(t, left))
+	require.NoError(t, next.Unlock(t.Context()))
 }

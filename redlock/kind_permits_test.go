@@ -169,13 +169,22 @@ type askedRounds struct {
 }
 
 func (r *askedRounds) Do(ctx context.Context, op *mux.Op) error {
+	r.Post(op)
+	return r.Wait(ctx, op)
+}
+
+func (r *askedRounds) Post(ops ...*mux.Op) {
 	if r.asking != nil {
-		r.asking(op)
+		r.asking(ops[0])
 	}
+	r.rounds.Post(ops...)
+}
+
+func (r *askedRounds) Wait(ctx context.Context, op *mux.Op) error {
 	if r.answered != nil {
 		defer r.answered(op)
 	}
-	return r.rounds.Do(ctx, op)
+	return r.rounds.Wait(ctx, op)
 }
 
 // What is kept beside a lock may be another's token, by whose means another could be released: no error

@@ -62,11 +62,13 @@ type countedRounds struct {
 	stood atomic.Int32
 }
 
-func (r *countedRounds) Do(ctx context.Context, op *mux.Op) error {
-	if asks(op, enterScript) {
-		r.stood.Add(1)
+func (r *countedRounds) Post(ops ...*mux.Op) {
+	for _, op := range ops {
+		if asks(op, enterScript) {
+			r.stood.Add(1)
+		}
 	}
-	return r.rounds.Do(ctx, op)
+	r.rounds.Post(ops...)
 }
 
 // readersQueueUp has a client's reader wait for a lock, and returns when so many readers wait in the queue. It has

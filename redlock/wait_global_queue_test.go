@@ -662,8 +662,8 @@ type enterRounds struct {
 	after atomic.Pointer[func()]
 }
 
-func (r *enterRounds) Do(ctx context.Context, op *mux.Op) error {
-	err := r.notifiedRounds.Do(ctx, op)
+func (r *enterRounds) Wait(ctx context.Context, op *mux.Op) error {
+	err := r.notifiedRounds.Wait(ctx, op)
 	if asks(op, enterScript) {
 		if after := r.after.Swap(nil); after != nil {
 			(*after)()

@@ -143,14 +143,19 @@ type lateIntent struct {
 	stop    func()
 }
 
-func (r *lateIntent) Do(ctx context.Context, op *mux.Op) error {
-	if !asks(op, kind.IntendScript) {
-		return r.rounds.Do(ctx, op)
+func (r *lateIntent) Post(ops ...*mux.Op) {
+	if asks(ops[0], kind.IntendScript) {
+		r.stop()
+		ops[0].Timeout = hanging
 	}
-	r.stop()
-	op.Timeout = hanging
-	err := r.rounds.Do(ctx, op)
-	r.decided(err)
+	r.rounds.Post(ops...)
+}
+
+func (r *lateIntent) Wait(ctx context.Context, op *mux.Op) error {
+	err := r.rounds.Wait(ctx, op)
+	if asks(op, kind.IntendScript) {
+		r.decided(err)
+	}
 	return err
 }
 
@@ -194,13 +199,11 @@ type unansweredRounds struct {
 	end func()
 }
 
-func (r *unansweredRounds) Do(ctx context.Context, op *mux.Op) error {
-	if !asks(op, kind.IntendScript) {
-		return r.rounds.Do(ctx, op)
+func (r *unansweredRounds) Wait(ctx context.Context, op *mux.Op) error {
+	if asks(op, kind.IntendScript) {
+		r.end()
 	}
-	r.Post(op)
-	r.end()
-	return r.Wait(ctx, op)
+	return r.rounds.Wait(ctx, op)
 }
 
 // A reader that waits for a writer's turn is notified that the writer has given up.

@@ -85,24 +85,42 @@ func (sub *subscription) hurry() {
 	}
 }
 
-func (sub *subscription) setAsking(op *mux.Op) {
-	sub.askMu.Lock()
-	sub.asking = op
-	sub.askMu.Unlock()
-}
-
 // ask is core.doUndoable, but returns mux.ErrForgotten if the waiter is given a lock. sub is nil for a caller that is no
 // waiter.
 func (sub *subscription) ask(ctx context.Context, c *core, k *call) error {
-	if sub != nil {
-		sub.setAsking(&k.op)
-		defer sub.setAsking(nil)
-		if in := sub.given.Load(); in != nil && !in.counting.Load() {
-			k.op.Votes = k.op.Votes[:0]
-			return mux.ErrForgotten
-		}
+	if sub == nil {
+		return c.doUndoable(ctx, k)
 	}
-	return c.doUndoable(ctx, k)
+	k.op.Votes = k.op.Votes[:0]
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	k.beginUndoable()
+	defer k.endUndoable()
+	if !sub.post(c, k) {
+		return mux.ErrForgotten
+	}
+	defer sub.asked()
+	return c.rounds.Wait(ctx, &k.op)
+}
+
+// post posts a question, unless the waiter was given a lock. Who gives it one later finds the question posted.
+func (sub *subscription) post(c *core, k *call) bool {
+	sub.askMu.Lock()
+	defer sub.askMu.Unlock()
+	if in := sub.given.Load(); in != nil && !in.counting.Load() {
+		return false
+	}
+	k.op.Awaited = true
+	c.rounds.Post(k.one[:]...)
+	sub.asking = &k.op
+	return true
+}
+
+func (sub *subscription) asked() {
+	sub.askMu.Lock()
+	sub.asking = nil
+	sub.askMu.Unlock()
 }
 
 // add subscribes a waiter to the names of a lock. It forgets what the subscription knew. The waiter is notified when
