@@ -33,10 +33,9 @@ type Conn struct {
 	reader resp.Reader
 	tls    *tlsLayer // nil if plain
 
-	mu   sync.Mutex // guards what follows: the reading side of TLS may have to write
-	out  []byte     // out[off:] is still to be written; empty if there is nothing
-	off  int
-	sent int64 // bytes that Flush has written so far
+	mu  sync.Mutex // guards what follows: the reading side of TLS may have to write
+	out []byte     // out[off:] is still to be written; empty if there is nothing
+	off int
 }
 
 func newConn(addr string, s *sock, opt *Options) *Conn {
@@ -68,8 +67,8 @@ func (c *Conn) CredentialsEnd() time.Time { return c.until }
 // is a rest, Send only adds to it. One Send is at most one write, so put what belongs together
 // into one.
 //
-// The error is an [*Error] with the Op "write". The connection is then of no more use;
-// [SafeToRetry] says whether some of p may have been written.
+// The error is an [*Error] with the Op "write". The connection is then of no more use, and some of p may have been
+// written.
 func (c *Conn) Send(p []byte) (flushed bool, err error) {
 	if c.tls != nil {
 		return c.sendTLS(p)
@@ -81,11 +80,11 @@ func (c *Conn) Send(p []byte) (flushed bool, err error) {
 		return false, nil
 	}
 	if c.stream == nil {
-		return false, &Error{Addr: c.addr, Op: "write", Err: errClosed, unsent: true}
+		return false, &Error{Addr: c.addr, Op: "write", Err: errClosed}
 	}
 	n, err := c.stream.Write(p)
 	if err != nil {
-		return false, &Error{Addr: c.addr, Op: "write", Err: err, unsent: n == 0}
+		return false, &Error{Addr: c.addr, Op: "write", Err: err}
 	}
 	if n < len(p) {
 		c.enqueue(p[n:])
@@ -105,7 +104,6 @@ func (c *Conn) Flush() (flushed bool, err error) {
 	}
 	n, err := c.stream.Write(c.out[c.off:])
 	c.off += n
-	c.sent += int64(n)
 	if err != nil {
 		return false, &Error{Addr: c.addr, Op: "write", Err: err}
 	}

@@ -101,7 +101,6 @@ func TestNothingWorksOnAClosedConnection(t *testing.T) {
 		require.NoError(t, end(c))
 		_, err := c.Send([]byte("x"))
 		require.ErrorIs(t, err, net.ErrClosed)
-		require.True(t, conn.SafeToRetry(err))
 		_, err = c.Receive()
 		require.ErrorIs(t, err, net.ErrClosed)
 		require.ErrorIs(t, c.Close(), net.ErrClosed)
@@ -273,7 +272,6 @@ func TestResetsAtEveryByte(t *testing.T) {
 			if err != nil {
 				require.ErrorIs(t, err, syscall.ECONNRESET)
 				require.NotErrorIs(t, err, conn.ErrRefused)
-				require.True(t, conn.SafeToRetry(err))
 				continue
 			}
 			l := newLine(t, c)

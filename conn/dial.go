@@ -74,7 +74,7 @@ func Dial(ctx context.Context, addr Address, opt Options) (*Conn, error) {
 			err = fmt.Errorf("%w: %w", why, err)
 		}
 	}
-	return nil, &Error{Addr: addr.String(), Op: op, Err: err, unsent: true}
+	return nil, &Error{Addr: addr.String(), Op: op, Err: err}
 }
 
 // dialing is one Dial under way.
@@ -238,7 +238,7 @@ func (d *dialing) tell(c *Conn, at Address, err error) {
 	if c.tls != nil && c.tls.wire.wait != nil {
 		op, err = "tls", c.tls.unanswered(err)
 	}
-	d.opt.OnPatience(at.Endpoint(), &Error{Addr: d.addr.String(), Op: op, Err: err, unsent: true})
+	d.opt.OnPatience(at.Endpoint(), &Error{Addr: d.addr.String(), Op: op, Err: err})
 }
 
 func (d *dialing) authenticate(ctx context.Context) (err error) {

@@ -74,8 +74,6 @@ type Error struct {
 	// crypto/tls; [io.EOF]; a [*RefusedError]; a [*resp.SyntaxError]; an error of
 	// Options.Credentials; or that of the context, together with what it interrupted.
 	Err error
-
-	unsent bool
 }
 
 // Error returns the address, what was being done, and the cause, as in "conn: 10.0.0.1:6379:
@@ -127,12 +125,3 @@ type strayedError string
 func (e strayedError) Error() string { return string(e) }
 
 func (strayedError) Is(target error) bool { return target == ErrNotMaster }
-
-// SafeToRetry reports whether no byte of the caller's command was written, so that the master
-// cannot have seen any of it. It is true for every error of [Dial], which sends no command of the
-// caller, and for an error of [Conn.Send] before the first byte. To try again does no harm then,
-// though it may not help. SafeToRetry is false for an error that wraps no [*Error], and for nil.
-func SafeToRetry(err error) bool {
-	var e *Error
-	return errors.As(err, &e) && e.unsent
-}

@@ -61,7 +61,6 @@ func refuse(tb testing.TB, addr string, opt conn.Options) error {
 	require.Equal(tb, parse(tb, addr).String(), e.Addr)
 	require.Equal(tb, 1, strings.Count(err.Error(), e.Addr), "named once: %v", err)
 	require.Equal(tb, 1, strings.Count(err.Error(), "conn: "), "named once: %v", err)
-	require.True(tb, conn.SafeToRetry(err))
 	return err
 }
 

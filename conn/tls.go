@@ -52,29 +52,19 @@ func (l *tlsLayer) unanswered(err error) error {
 }
 
 func (c *Conn) sendTLS(p []byte) (flushed bool, err error) {
-	// start is the number of bytes of the stream in front of p. If fewer were written in the
-	// end, nothing of p was.
 	c.mu.Lock()
 	waiting := len(c.out) > 0
-	start := c.sent + int64(len(c.out)-c.off)
 	c.mu.Unlock()
 	if _, err := c.tls.Write(p); err != nil {
 		if err == net.ErrClosed {
 			err = errClosed
 		}
-		return false, &Error{Addr: c.addr, Op: "write", Err: err, unsent: true}
+		return false, &Error{Addr: c.addr, Op: "write", Err: err}
 	}
 	if waiting {
 		return false, nil
 	}
-	flushed, err = c.Flush()
-	if err != nil {
-		// The reading side may have flushed some of p meanwhile.
-		c.mu.Lock()
-		err.(*Error).unsent = c.sent <= start
-		c.mu.Unlock()
-	}
-	return flushed, err
+	return c.Flush()
 }
 
 // receiveTLS reads the stream once, and decrypts all that this has brought: the Poller does not

@@ -145,7 +145,6 @@ func dialTLS(tb testing.TB, addr string, config *tls.Config) (*conn.Conn, error)
 	}
 	require.Nil(tb, c)
 	require.NotErrorIs(tb, err, conn.ErrRefused)
-	require.True(tb, conn.SafeToRetry(err))
 	return nil, err
 }
 

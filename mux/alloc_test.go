@@ -26,10 +26,10 @@ func TestAHungMasterAllocatesNothing(t *testing.T) {
 	acq, rel := acquire("k", "t"), release("k", "t")
 	rel.Command = releaseSHA("k", "t")
 	pair := func() {
-		if err := m.Do(context.Background(), acq); err != nil || !acq.Won() {
+		if err := m.Do(context.Background(), acq); err != nil || !granted(acq) {
 			t.Error(err, acq.Votes)
 		}
-		if err := m.Do(context.Background(), rel); err != nil || !rel.Won() {
+		if err := m.Do(context.Background(), rel); err != nil || !granted(rel) {
 			t.Error(err, rel.Votes)
 		}
 	}
@@ -99,10 +99,10 @@ func TestSteadyPathAllocatesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	pair := func() {
-		if err := m.Do(ctx, acq); err != nil || !acq.Won() {
+		if err := m.Do(ctx, acq); err != nil || !granted(acq) {
 			t.Error(err, acq.Votes)
 		}
-		if err := m.Do(ctx, rel); err != nil || !rel.Won() {
+		if err := m.Do(ctx, rel); err != nil || !granted(rel) {
 			t.Error(err, rel.Votes)
 		}
 	}

@@ -115,7 +115,7 @@ func TestAwaitedOperationThatIsDecidedAtOnceIsWritten(t *testing.T) {
 		// The tick would write it, and is armed for a moment more.
 		eventually(t, "nothing is owed", func() bool { return outstanding(m) == 0 && !m.TickArmed() })
 		require.NoError(t, submit(op))
-		require.False(t, op.Won())
+		require.False(t, granted(op))
 		eventually(t, "the key is gone", func() bool { return keysOn(t, masters, 0) == 0 })
 		_, err := masters.Do(0, "SET", "k", "t")
 		require.NoError(t, err)

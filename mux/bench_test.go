@@ -29,10 +29,10 @@ func BenchmarkPair(b *testing.B) {
 				acq, rel := acquire(key, "token"), release(key, "token")
 				rel.Command = releaseSHA(key, "token")
 				for next() {
-					if err := m.Do(context.Background(), acq); err != nil || !acq.Won() {
+					if err := m.Do(context.Background(), acq); err != nil || !granted(acq) {
 						b.Error(err, acq.Votes)
 					}
-					if err := m.Do(context.Background(), rel); err != nil || !rel.Won() {
+					if err := m.Do(context.Background(), rel); err != nil || !granted(rel) {
 						b.Error(err, rel.Votes)
 					}
 				}

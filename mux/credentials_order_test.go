@@ -299,7 +299,7 @@ func TestNothingOvertakesARenewal(t *testing.T) {
 			s.slow <- c.reply
 			s.auth <- "+OK\r\n"
 			require.NoError(t, s.m.Wait(t.Context(), op))
-			require.True(t, op.Won())
+			require.True(t, granted(op))
 			s.owes(t, 0)
 			require.Equal(t, c.want, s.asked())
 			require.EqualValues(t, 1, s.m.Masters()[0].Connects)
@@ -334,7 +334,7 @@ func TestConnectionThatEndsTakesItsRenewalWithIt(t *testing.T) {
 			eventually(t, "it is back", func() bool { return s.m.Masters()[0].Connects == 2 })
 			next := vote("next")
 			require.NoError(t, s.m.Do(t.Context(), next))
-			require.True(t, next.Won())
+			require.True(t, granted(next))
 			want := uint64(2)
 			if told {
 				want = 1
@@ -353,7 +353,7 @@ func TestRenewalIsNotAnsweredBeforeItIsWritten(t *testing.T) {
 	s.hold(t, op)
 	s.slow <- ":1\r\n+OK\r\n"
 	require.NoError(t, s.m.Wait(t.Context(), op))
-	require.True(t, op.Won())
+	require.True(t, granted(op))
 	eventually(t, "it is redialled", func() bool { return s.m.Masters()[0].Connects == 2 })
 	require.NotContains(t, s.asked(), "AUTH p")
 }
@@ -369,7 +369,7 @@ func TestBacklogBehindARenewalIsBounded(t *testing.T) {
 	}
 	op := vote("more")
 	require.NoError(t, s.m.Do(t.Context(), op))
-	require.False(t, op.Won())
+	require.False(t, granted(op))
 	op.All = true
 	require.NoError(t, s.m.Do(t.Context(), op))
 	require.ErrorIs(t, op.Votes[0].Err, mux.ErrBacklog)
@@ -415,7 +415,7 @@ func TestDroppedReplyToARenewalIsShown(t *testing.T) {
 	s.slow <- ":1\r\n"
 	s.auth <- "" // and then comes HELLO's
 	require.NoError(t, s.m.Wait(t.Context(), behind))
-	require.True(t, behind.Won())
+	require.True(t, granted(behind))
 	eventually(t, "it is shown", func() bool { return s.m.Masters()[0].Err != nil })
 	require.ErrorIs(t, s.m.Masters()[0].Err, conn.ErrRefused)
 	require.EqualValues(t, 1, s.m.Masters()[0].Connects)

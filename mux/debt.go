@@ -46,7 +46,6 @@ func (m *Mux) addDebt(i int, f *flight, now time.Duration) {
 		m.unref(s.debts.pop())
 	}
 	for s.debts.full(f) {
-		s.state.Dropped++
 		if s.lateCommands { // the oldest debts undo what it may still do: the new one is dropped
 			return
 		}
@@ -108,7 +107,6 @@ func (s *slot) wants(f *flight, now time.Duration) bool {
 func (m *Mux) sendLater(i int, f *flight, now time.Duration) {
 	s := &m.slots[i]
 	if s.refused.full(f) {
-		s.state.Dropped++
 		return
 	}
 	f.refs++

@@ -83,10 +83,10 @@ func TestDebtOfADownMasterIsDeliveredFirstAndInTime(t *testing.T) {
 	waitUp(t, m, 1)
 	op := acquire("released", "other")
 	require.NoError(t, m.Do(t.Context(), op))
-	require.True(t, op.Won(), "the debt was not delivered first")
+	require.True(t, granted(op), "the debt was not delivered first")
 	op = acquire("kept", "other")
 	require.NoError(t, m.Do(t.Context(), op))
-	require.False(t, op.Won(), "a debt was delivered after its time")
+	require.False(t, granted(op), "a debt was delivered after its time")
 }
 
 // A master's vote fails when its connection ends; the delivery after the reconnect is not a
@@ -149,7 +149,6 @@ func TestDebtsAreBoundedByBytesAndGivenBack(t *testing.T) {
 		require.NoError(t, m.Do(t.Context(), op)) // answered by the two: nothing piles up there
 	}
 	s := m.Masters()[2]
-	require.Positive(t, s.Dropped)
 	require.Greater(t, s.Debts, 300, "8 MiB of them")
 	require.Less(t, int64(heap()-before), int64(most))
 	masters.Restart(2)
@@ -174,7 +173,7 @@ func TestMasterThatComesBackToManyDebtsServesAgain(t *testing.T) {
 	op := acquire("other", "t")
 	eventually(t, "an operation is won again", func() bool {
 		require.NoError(t, m.Do(t.Context(), op))
-		return op.Won()
+		return granted(op)
 	})
 }
 

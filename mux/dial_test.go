@@ -40,7 +40,7 @@ func TestServerThatIsGivenTwiceVotesOnce(t *testing.T) {
 	})
 	op := &mux.Op{Command: resp.AppendCommand(nil, "SET", "k", "t"), Verdict: verdictOK, All: true}
 	require.NoError(t, m.Do(t.Context(), op))
-	yes, _, failed, _ := op.Count()
+	yes, _, failed, _ := count(op)
 	require.Equal(t, []int{2, 1}, []int{yes, failed})
 }
 

@@ -55,7 +55,7 @@ func TestListenerDrivesWhileOthersCall(t *testing.T) {
 	for k := range 100 {
 		op := acquire(fmt.Sprint("k", k), "t")
 		require.NoError(t, m.Do(t.Context(), op))
-		require.True(t, op.Won())
+		require.True(t, granted(op))
 	}
 	m.Forget(listener)
 	require.ErrorIs(t, conntest.Soon(t, "the listener is ended", ended), mux.ErrForgotten)

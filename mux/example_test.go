@@ -43,7 +43,7 @@ func Example() {
 		if err := m.Do(ctx, set); err != nil { // not decided: time is up, or the Mux is closed
 			log.Fatal(err)
 		}
-		fmt.Println("a majority said yes:", set.Won())
+		fmt.Println("a majority said yes:", granted(set))
 	}
 
 	// This one waits for every master, and keeps the replies.

@@ -176,11 +176,11 @@ func TestASuspectsYesCountsForNothing(t *testing.T) {
 	}
 	for range 2 {
 		op := do(0)
-		require.True(t, op.Won())
+		require.True(t, granted(op))
 		op = do(2)
-		require.True(t, op.Won())
+		require.True(t, granted(op))
 		require.Equal(t, mux.Vote{Verdict: mux.VerdictFailed, Err: mux.ErrSuspect, RTT: op.Votes[1].RTT}, op.Votes[1])
-		require.False(t, do(6).Won())
+		require.False(t, granted(do(6)))
 	}
 	replies[1].Store(":0\r\n")
 	require.Equal(t, mux.VerdictNo, do(2).Votes[1].Verdict)

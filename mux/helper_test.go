@@ -60,6 +60,33 @@ func open(t testing.TB, cfg mux.Config) *mux.Mux {
 	return m
 }
 
+// count counts the votes of each kind. One that is pending was not asked for, or had not come at the decision.
+func count(op *mux.Op) (yes, no, failed, pending int) {
+	for i := range op.Votes {
+		switch op.Votes[i].Verdict {
+		case mux.VerdictYes:
+			yes++
+		case mux.VerdictNo:
+			no++
+		case mux.VerdictFailed:
+			failed++
+		default:
+			pending++
+		}
+	}
+	return yes, no, failed, pending
+}
+
+// granted reports whether a quorum has said yes.
+func granted(op *mux.Op) bool {
+	yes, _, _, _ := count(op)
+	quorum := op.Quorum
+	if quorum <= 0 {
+		quorum = len(op.Votes)/2 + 1
+	}
+	return yes >= quorum && yes > 0
+}
+
 // eventually waits for a condition for as long as a loaded machine may need.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()

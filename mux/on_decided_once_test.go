@@ -61,7 +61,7 @@ func TestOnDecidedIsCalledOnceThoughAllFails(t *testing.T) {
 						if !p.pending.Swap(false) {
 							p.twice.Add(1)
 						}
-						_ = p.op.Won()
+						_ = granted(&p.op)
 						p.count.Add(1)
 						p.pool.Put(p)
 					}

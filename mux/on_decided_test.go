@@ -32,7 +32,7 @@ func TestOnDecidedIsCalledThoughNobodyDrives(t *testing.T) {
 		op, decided := told(acquire(fmt.Sprint("k", i), "t"))
 		m.Post(op)
 		require.NoError(t, conntest.Soon(t, "the decision", decided))
-		require.True(t, op.Won())
+		require.True(t, granted(op))
 	}
 	require.Zero(t, m.Masters()[0].RTT, "nobody has waited for these answers: when they were read says nothing")
 }
@@ -46,15 +46,15 @@ func TestWhatIsDecidedIsNotOvertaken(t *testing.T) {
 	take := acquire("k", "t")
 	for range 100 {
 		require.NoError(t, m.Do(t.Context(), take))
-		require.True(t, take.Won())
+		require.True(t, granted(take))
 		give := release("k", "t")
 		give.Command = give.Fallback // which every master knows
 		op, decided := told(give)
 		m.Post(op)
 		require.NoError(t, m.Do(t.Context(), take))
-		require.True(t, take.Won(), "the release was before it")
+		require.True(t, granted(take), "the release was before it")
 		require.NoError(t, conntest.Soon(t, "the decision", decided))
-		require.True(t, op.Won())
+		require.True(t, granted(op))
 		require.NoError(t, m.Do(t.Context(), release("k", "t")))
 	}
 }
@@ -71,7 +71,7 @@ func TestOnDecidedIsCalledWhateverEndsAnOperation(t *testing.T) {
 	op.Timeout = 10 * time.Millisecond
 	m.Post(op)
 	require.ErrorIs(t, conntest.Soon(t, "the timeout", decided), mux.ErrTimeout)
-	require.False(t, op.Won())
+	require.False(t, granted(op))
 
 	op, decided = told(acquire("k", "t"))
 	m.Post(op)
@@ -144,7 +144,7 @@ func TestCloseReportsHowAReleaseWasDecided(t *testing.T) {
 		select {
 		case err := <-decided:
 			if err == nil {
-				require.True(t, op.Won())
+				require.True(t, granted(op))
 				lingered++
 			} else { // the masters were too busy to answer in time
 				require.ErrorIs(t, err, mux.ErrClosed)

@@ -145,27 +145,6 @@ type Lease interface {
 	Holds(epoch uint64, now time.Duration) bool
 }
 
-// Count returns the number of votes of each kind. A vote that is pending after the decision
-// was not asked for, or its reply had not come by then.
-func (op *Op) Count() (yes, no, failed, pending int) {
-	for i := range op.Votes {
-		switch op.Votes[i].Verdict {
-		case VerdictYes:
-			yes++
-		case VerdictNo:
-			no++
-		case VerdictFailed:
-			failed++
-		default:
-			pending++
-		}
-	}
-	return yes, no, failed, pending
-}
-
-// Won reports whether a quorum said yes. It is valid as long as Votes is.
-func (op *Op) Won() bool { return op.yes >= op.quorum && op.quorum > 0 }
-
 // signal wakes the Op's caller. At most one signal is outstanding. If it says that the operation is decided, the
 // caller has the Op for itself. If it does not, the caller reads all of the Op's state under mu, as more may have
 // happened since.

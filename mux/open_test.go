@@ -49,7 +49,7 @@ func TestRefusedMinorityIsTolerated(t *testing.T) {
 	waitUp(t, m, 2)
 	op := acquire("k", "t")
 	require.NoError(t, m.Do(t.Context(), op))
-	require.True(t, op.Won())
+	require.True(t, granted(op))
 	require.ErrorIs(t, op.Votes[2].Err, conn.ErrRefused)
 }
 
@@ -240,13 +240,13 @@ func TestNewConnectsInTheBackground(t *testing.T) {
 	t.Cleanup(func() { m.Close() })
 	op := acquire("k", "t")
 	require.NoError(t, m.Do(t.Context(), op))
-	require.False(t, op.Won())
+	require.False(t, granted(op))
 	require.Zero(t, op.Asked)
 	masters.Restart(0)
 	masters.Restart(2)
 	waitUp(t, m, 2)
 	require.NoError(t, m.Do(t.Context(), op))
-	require.True(t, op.Won())
+	require.True(t, granted(op))
 
 	for name, list := range map[string][]string{"none": {}, "twice": {"a:1", "a:1"}, "malformed": {"http://a"}} {
 		_, err := mux.New(mux.Config{Masters: list})

@@ -96,7 +96,7 @@ func TestNoVoteIsTakenForAnothersInAnUnrulyFleet(t *testing.T) {
 				err := m.Do(ctx, op)
 				cancel()
 				checkVotes(t, op, id)
-				yes, _, bad, pending := op.Count()
+				yes, _, bad, pending := count(op)
 				switch {
 				case errors.Is(err, mux.ErrTimeout):
 					timeouts.Add(1)
@@ -104,7 +104,7 @@ func TestNoVoteIsTakenForAnothersInAnUnrulyFleet(t *testing.T) {
 					cancelled.Add(1)
 				case err != nil:
 					t.Errorf("%s: %v", id, err)
-				case op.Won():
+				case granted(op):
 					won.Add(1)
 					if yes < 3 {
 						t.Errorf("%s: won with %d yes", id, yes)

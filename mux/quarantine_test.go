@@ -61,7 +61,7 @@ func TestMasterThatWasAReplicaInBetweenIsKnownByIt(t *testing.T) {
 	op := acquire("k", "t")
 	op.All = true
 	require.NoError(t, m.Do(t.Context(), op))
-	require.True(t, op.Won())
+	require.True(t, granted(op))
 	var reply *mux.ReplyError
 	require.ErrorAs(t, op.Votes[0].Err, &reply)
 	require.Equal(t, "READONLY", reply.Code)
@@ -237,7 +237,7 @@ func TestAYesThatIsWithheld(t *testing.T) {
 		require.Empty(t, done)
 		k.stand(m, 0, c.then)
 		<-done
-		require.Equal(t, c.won, op.Won())
+		require.Equal(t, c.won, granted(op))
 		if !c.won {
 			var why *mux.QuarantineError
 			require.ErrorAs(t, op.Votes[0].Err, &why)
@@ -278,7 +278,7 @@ func TestAYesThatComesInQuarantineDoesNotCount(t *testing.T) {
 			}
 			close(answer)
 			<-done
-			require.Equal(t, c.won, op.Won())
+			require.Equal(t, c.won, granted(op))
 			if !c.won {
 				var why *mux.QuarantineError
 				require.ErrorAs(t, op.Votes[0].Err, &why)
@@ -319,7 +319,7 @@ func TestAYesFromBeforeALossDoesNotCount(t *testing.T) {
 				<-done
 				<-asked
 				answer <- struct{}{}
-				require.Equal(t, won, op.Won(), round)
+				require.Equal(t, won, granted(op), round)
 				_, err := masters.Do(0, "DEL", "k")
 				require.NoError(t, err)
 			}
@@ -353,5 +353,5 @@ func TestWithheldVotesTakeNoOthers(t *testing.T) {
 	require.NoError(t, conntest.Soon(t, "the first is decided", done))
 	answer <- struct{}{}
 	require.NoError(t, conntest.Soon(t, "the second is decided", done))
-	require.True(t, first.Won() && second.Won())
+	require.True(t, granted(first) && granted(second))
 }

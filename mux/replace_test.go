@@ -47,7 +47,7 @@ func TestReplacedMasterHasAnotherInItsPlace(t *testing.T) {
 				default:
 				}
 				op := acquire(fmt.Sprintf("k%d-%d", k, n), "t")
-				if err := m.Do(context.Background(), op); err != nil || !op.Won() {
+				if err := m.Do(context.Background(), op); err != nil || !granted(op) {
 					t.Errorf("%v %v", err, op.Votes)
 					return
 				}

@@ -87,8 +87,7 @@ func (m *Mux) reply(i int, v resp.Value, beyond error, now time.Duration) bool {
 	}
 	o := s.owed.pop()
 	f := o.f
-	s.state.LastRTT = now - o.sent
-	s.noteRoundTrip(s.state.LastRTT)
+	s.noteRoundTrip(now - o.sent)
 	if o.first != 0 {
 		s.again--
 	}
@@ -127,7 +126,6 @@ func (m *Mux) conclude(i int, o owed, verdict Verdict, err error, v resp.Value, 
 	if f := o.f; f.op == nil || o.voted {
 		m.cast(nil, i, verdict, err)
 		s := &m.slots[i]
-		s.state.Stragglers++
 		m.noteStraggler(s, cmp.Or(o.first, o.sent))
 	} else {
 		m.vote(f.op, i, verdict, err, v, now-o.sent, now)

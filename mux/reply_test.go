@@ -22,7 +22,7 @@ func TestFallbackIsSentOncePerMaster(t *testing.T) {
 	op.All = true
 	op.Verdict = func(resp.Value) mux.Verdict { return mux.VerdictAgain } // never content
 	require.NoError(t, m.Do(t.Context(), op))
-	_, _, failed, _ := op.Count()
+	_, _, failed, _ := count(op)
 	require.Equal(t, 3, failed)
 	for i := range 3 {
 		stats, err := masters.Do(i, "INFO", "commandstats")

@@ -34,7 +34,7 @@ func TestHungMasterDelaysNobodyIsResetAndComesBack(t *testing.T) {
 		k++
 		op.Command = resp.AppendCommand(op.Command[:0], "SET", fmt.Sprint("k", k), "t", "NX", "PX", "60000")
 		require.NoError(t, m.Do(t.Context(), op))
-		require.True(t, op.Won())
+		require.True(t, granted(op))
 		return m.Masters()[1].Phase == mux.Stalled
 	})
 	s := m.Masters()[1]
@@ -117,7 +117,7 @@ func TestPauseBeforeTheWriteIsNotTakenForSilence(t *testing.T) {
 		pause.Store(true)
 		op := vote("a")
 		require.NoError(t, m.Do(context.Background(), op))
-		return op.Won()
+		return granted(op)
 	}
 	// After the pause the masters have a quarter of the stall time to answer. That may be too
 	// short for these on a busy machine. But if the pause is taken for their silence, no time
@@ -179,7 +179,7 @@ func TestMasterIsNotJudgedBySocketsThatWereAskedLongAgo(t *testing.T) {
 			time.Sleep(stall / 4)
 		})
 		require.NoError(t, conntest.Soon(t, "it is decided", decided))
-		return op.Won()
+		return granted(op)
 	}
 	// On a busy machine they may be given up before they answer. But if that is taken for their silence,
 	// no time is long enough.

@@ -58,17 +58,14 @@ type State struct {
 	Changed time.Duration // when the phase or Err changed the last time, likewise
 	Err     error         // why it is not Up; if it is Up, why its credentials could not be renewed, or nil
 	RTT     time.Duration // smoothed round trip of its votes (gain 1/8, as in RFC 6298); 0 before the first
-	LastRTT time.Duration // round trip of its latest reply, a straggler's included; 0 before the first
 	Server  conn.Server   // what it said in the latest handshake; zero before the first
 
-	Owed       int    // replies that it owes
-	Debts      int    // operations to be delivered after the next connect, or to be sent again
-	Connects   uint64 // connections made, since New or Open as all that follow
-	Replies    uint64 // replies matched, stragglers included
-	Stragglers uint64 // replies that came after their operation's decision
-	Failures   uint64 // failed votes
-	Dropped    uint64 // debts given up because there were too many
-	Untold     uint64 // changes that Config.OnState was not told, because it was too slow
+	Owed     int    // replies that it owes
+	Debts    int    // operations to be delivered after the next connect, or to be sent again
+	Connects uint64 // connections made, since New or Open as all that follow
+	Replies  uint64 // replies matched, stragglers included
+	Failures uint64 // failed votes
+	Untold   uint64 // changes that Config.OnState was not told, because it was too slow
 }
 
 // Masters returns a snapshot of every master, in the order of Config.Masters. It may be

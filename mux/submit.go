@@ -11,7 +11,7 @@ import (
 const maxCommand = 2 << 20 // bytes of an operation's command and fallback together
 
 // Do submits an operation and waits for its decision. It returns nil if the masters
-// decided: [Op.Won] tells how, and the votes tell why. Otherwise the votes are those cast
+// decided: the votes tell how, and why. Otherwise the votes are those cast
 // until then, and the error is one of:
 //
 //   - [ErrTimeout]: Op.Timeout has passed.

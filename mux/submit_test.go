@@ -25,16 +25,16 @@ func TestOnlyTheMastersOfTheSetAreAsked(t *testing.T) {
 	op := acquire("k", "t")
 	op.Only, op.Quorum = 1<<1, 1
 	require.NoError(t, m.Do(t.Context(), op))
-	require.True(t, op.Won())
+	require.True(t, granted(op))
 	require.Equal(t, []mux.Verdict{mux.VerdictPending, mux.VerdictYes, mux.VerdictPending}, verdicts(op))
 	op.Only, op.Quorum = 1|1<<2, 2
 	require.NoError(t, m.Do(t.Context(), op))
-	require.True(t, op.Won())
+	require.True(t, granted(op))
 	require.Equal(t, []mux.Verdict{mux.VerdictYes, mux.VerdictPending, mux.VerdictYes}, verdicts(op))
 	require.EqualValues(t, 1|1<<2, op.Asked)
 	op.Only, op.Quorum = 1<<1, 1
 	require.NoError(t, m.Do(t.Context(), op))
-	require.False(t, op.Won())
+	require.False(t, granted(op))
 }
 
 func TestPostedOperationsShareABurst(t *testing.T) {
@@ -53,7 +53,7 @@ func TestPostedOperationsShareABurst(t *testing.T) {
 			require.ErrorIs(t, err, mux.ErrForgotten)
 		} else {
 			require.NoError(t, err)
-			require.True(t, op.Won())
+			require.True(t, granted(op))
 		}
 	}
 }

@@ -21,20 +21,20 @@ func TestAQuorumOfYesDecidesAndTheRestAreStragglers(t *testing.T) {
 		key := fmt.Sprint("key", k)
 		op := acquire(key, "a")
 		require.NoError(t, m.Do(t.Context(), op))
-		require.True(t, op.Won())
-		yes, no, failed, _ := op.Count()
+		require.True(t, granted(op))
+		yes, no, failed, _ := count(op)
 		require.Equal(t, 3, yes)
 		require.Zero(t, no+failed)
 		require.GreaterOrEqual(t, op.Decided, op.Started)
 
 		op = acquire(key, "b")
 		require.NoError(t, m.Do(t.Context(), op))
-		require.False(t, op.Won())
+		require.False(t, granted(op))
 
 		op = release(key, "a") // never overtakes the acquire: all five must say yes
 		op.All = true
 		require.NoError(t, m.Do(t.Context(), op))
-		yes, _, _, _ = op.Count()
+		yes, _, _, _ = count(op)
 		require.Equal(t, 5, yes, "release overtook the acquire: %v", op.Votes)
 	}
 	eventually(t, "all replies in", func() bool {
@@ -44,12 +44,10 @@ func TestAQuorumOfYesDecidesAndTheRestAreStragglers(t *testing.T) {
 		}
 		return owed == 0
 	})
-	var stragglers uint64
 	for _, s := range m.Masters() {
-		stragglers += s.Stragglers
+		require.GreaterOrEqual(t, s.Replies, uint64(3*200), "stragglers included")
 		require.Positive(t, s.RTT)
 	}
-	require.Positive(t, stragglers)
 	require.Positive(t, m.RTT())
 }
 
@@ -82,7 +80,7 @@ func TestThoroughOperationHearsEveryMasterBeforeItFails(t *testing.T) {
 		})
 		close(others)
 		require.NoError(t, m.Wait(t.Context(), op))
-		require.False(t, op.Won())
+		require.False(t, granted(op))
 		require.Equal(t, want, verdicts(op))
 	}
 }
@@ -99,7 +97,7 @@ func TestDeadMajorityFailsAtOnceWithCausesAndServiceReturns(t *testing.T) {
 	op := acquire("k", "t")
 	op.Timeout = time.Hour // it is not the timeout that ends it
 	require.NoError(t, m.Do(t.Context(), op))
-	require.False(t, op.Won())
+	require.False(t, granted(op))
 	for i := range 3 {
 		require.Equal(t, mux.VerdictFailed, op.Votes[i].Verdict)
 		require.ErrorContains(t, op.Votes[i].Err, masters.Addr(i))
@@ -113,5 +111,5 @@ func TestDeadMajorityFailsAtOnceWithCausesAndServiceReturns(t *testing.T) {
 	}
 	waitUp(t, m, 5)
 	require.NoError(t, m.Do(t.Context(), op))
-	require.True(t, op.Won())
+	require.True(t, granted(op))
 }
