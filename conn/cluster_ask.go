@@ -2,6 +2,7 @@ package conn
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"maps"
@@ -38,7 +39,7 @@ const maxAnswers = 128 << 20
 type clusterSurvey struct {
 	addr        Address
 	opt         Options
-	credentials func(context.Context) (Credentials, error)
+	credentials func(context.Context) (Credentials, *tls.Config, error)
 	once        bool   // ask each node once
 	changed     func() // called with mu after each answer
 
@@ -118,7 +119,7 @@ func (s *clusterSurvey) askOn(ctx context.Context, timeout time.Duration, at str
 	q := asker{dialing: dialing{addr: s.addr, opt: &opt}}
 	dctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if q.credentials, err = s.credentials(dctx); err != nil {
+	if q.credentials, opt.TLS, err = s.credentials(dctx); err != nil {
 		return false, err
 	}
 	if err := q.dial(dctx, at); err != nil {
@@ -287,7 +288,7 @@ func (d *dialing) locateSlot(ctx context.Context) (o SlotOwner, err error) {
 		fmt.Errorf("no answer within %v, two thirds of the dial timeout: %w", given.Round(time.Millisecond), os.ErrDeadlineExceeded))
 	s := newSurvey(d.addr, d.opt)
 	s.once = true
-	s.credentials = func(context.Context) (Credentials, error) { return d.credentials, nil }
+	s.credentials = func(context.Context) (Credentials, *tls.Config, error) { return d.credentials, d.opt.TLS, nil }
 	defer s.asking.Wait() // the contexts are canceled first, so this is short
 	defer cancel()
 	done := make(chan struct{})
@@ -372,10 +373,10 @@ func FollowSlot(ctx context.Context, a Address, opt Options, said func(o SlotOwn
 		return
 	}
 	s := newSurvey(a, &opt)
-	s.credentials = func(ctx context.Context) (Credentials, error) {
+	s.credentials = func(ctx context.Context) (Credentials, *tls.Config, error) {
 		d := dialing{addr: a, opt: &opt}
 		err := d.authenticate(ctx)
-		return d.credentials, err
+		return d.credentials, d.opt.TLS, err
 	}
 	given := a.given()
 	s.changed = func() {

@@ -327,4 +327,23 @@ func TestClusterOverTLS(t *testing.T) {
 	require.NotEmpty(t, connection.Server().Epoch)
 	require.Empty(t, connection.Server().Missing)
 	require.Equal(t, "1", string(newLine(t, connection).do("GET", "{locks}:k").Bytes()))
+
+	renewed := opt
+	renewed.TLS = &tls.Config{} // which does not trust the nodes
+	renewed.Credentials = func(context.Context, string) (conn.Credentials, error) {
+		return conn.Credentials{Username: "locker", Password: conn.NewSecret("secret"), TLS: opt.TLS}, nil
+	}
+	again, err := conn.Dial(t.Context(), parse(t, "clusters://"+addr), renewed)
+	require.NoError(t, err)
+	again.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	said := make(chan string, 1)
+	go conn.FollowSlot(ctx, parse(t, "clusters://"+addr), renewed, func(o conn.SlotOwner) {
+		if o.Endpoint != "" {
+			said <- o.Endpoint
+			cancel()
+		}
+	})
+	require.Equal(t, addr, soon(t, said))
 }

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"crypto/tls"
 	"fmt"
 	"time"
 
@@ -14,6 +15,9 @@ type Credentials struct {
 	// Until is when they end, by the wall clock. The zero Time means never. It is for
 	// credentials of [Options.Credentials]: whoever keeps a connection renews them before.
 	Until time.Time
+	// TLS, if set, goes before [Options.TLS], also with those that are asked where the master is: so that certificates,
+	// too, can change while a client lives. Whether TLS is spoken is not decided here.
+	TLS *tls.Config
 }
 
 // Format prints the credentials without the password, whatever the verb is.

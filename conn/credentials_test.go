@@ -41,7 +41,7 @@ func TestCredentialsOfAConnectionAreRenewed(t *testing.T) {
 	require.NoError(t, os.WriteFile(acl, []byte("user default on >defaultpass ~* +@all\nuser ann on >annpass -@all +acl\n"), 0o600))
 	m := start(t, "aclfile "+acl)
 	until := time.Now().Add(time.Hour)
-	c := dial(t, m.addr(), conn.Options{Credentials: func(context.Context) (conn.Credentials, error) {
+	c := dial(t, m.addr(), conn.Options{Credentials: func(context.Context, string) (conn.Credentials, error) {
 		return conn.Credentials{Username: "default", Password: conn.NewSecret("defaultpass"), Until: until}, nil
 	}})
 	require.True(t, c.CredentialsEnd().Equal(until))

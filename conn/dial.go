@@ -244,16 +244,22 @@ func (d *dialing) tell(c *Conn, at Address, err error) {
 func (d *dialing) authenticate(ctx context.Context) (err error) {
 	switch {
 	case d.opt.Credentials != nil:
-		if d.credentials, err = d.opt.Credentials(ctx); err != nil && ctx.Err() == context.DeadlineExceeded {
+		if d.credentials, err = d.opt.Credentials(ctx, d.addr.String()); err != nil && ctx.Err() == context.DeadlineExceeded {
 			err = unanswered{err}
 		}
-	case d.addr.credentials:
-		d.credentials = Credentials{Username: d.addr.username, Password: d.addr.password}
+		if config := d.credentials.TLS; config != nil && d.speaksTLS() {
+			opt := *d.opt
+			opt.TLS = config
+			d.opt = &opt
+		}
 	default:
-		d.credentials = Credentials{Username: d.opt.Username, Password: d.opt.Password}
+		d.credentials = d.opt.CredentialsFor(d.addr)
 	}
 	return err
 }
+
+// speaksTLS reports whether the master does, if it is not on a Unix socket.
+func (d *dialing) speaksTLS() bool { return d.addr.tls || d.opt.TLS != nil }
 
 // errLinkLocal is the error for a place that only servers name. There, clouds show a machine its own secrets, and routers
 // their pages, to whoever asks from within.

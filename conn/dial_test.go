@@ -54,7 +54,7 @@ func TestCredentialsAreAskedAtEveryDial(t *testing.T) {
 	t.Parallel()
 	m := start(t, "requirepass one")
 	password := "one"
-	opt := conn.Options{Credentials: func(ctx context.Context) (conn.Credentials, error) {
+	opt := conn.Options{Credentials: func(ctx context.Context, _ string) (conn.Credentials, error) {
 		_, limited := ctx.Deadline()
 		require.True(t, limited)
 		return conn.Credentials{Password: conn.NewSecret(password)}, nil
@@ -66,7 +66,7 @@ func TestCredentialsAreAskedAtEveryDial(t *testing.T) {
 	dial(t, m.addr(), opt)
 
 	none := errors.New("the vault is sealed")
-	opt.Credentials = func(context.Context) (conn.Credentials, error) { return conn.Credentials{}, none }
+	opt.Credentials = func(context.Context, string) (conn.Credentials, error) { return conn.Credentials{}, none }
 	err := refuse(t, m.addr(), opt)
 	require.ErrorIs(t, err, none)
 	require.NotErrorIs(t, err, conn.ErrRefused)

@@ -85,8 +85,8 @@ func TestCredentials(t *testing.T) {
 	require.NoError(t, os.WriteFile(acl, []byte("user default on >s%3Acret@ ~* +@all\nuser ann on >annpass ~* +@all\nuser off off >x ~* +@all\n"), 0o600))
 	m := start(t, "aclfile "+acl)
 
-	ask := func(username, password string) func(context.Context) (conn.Credentials, error) {
-		return func(context.Context) (conn.Credentials, error) {
+	ask := func(username, password string) func(context.Context, string) (conn.Credentials, error) {
+		return func(context.Context, string) (conn.Credentials, error) {
 			return conn.Credentials{Username: username, Password: conn.NewSecret(password)}, nil
 		}
 	}

@@ -35,7 +35,7 @@ func TestDialsLeaveNothingBehind(t *testing.T) {
 	reset := func(at int64) conn.Options {
 		return conn.Options{Wrap: (&conntest.Faults{ResetRead: at}).Wrap}
 	}
-	sealed := conn.Options{Credentials: func(context.Context) (conn.Credentials, error) {
+	sealed := conn.Options{Credentials: func(context.Context, string) (conn.Credentials, error) {
 		return conn.Credentials{}, errors.New("sealed")
 	}}
 	all := func() {

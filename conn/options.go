@@ -49,10 +49,11 @@ type Options struct {
 	// master tell of its next change if Tracking is set: see [Server.Witness]. It writes nothing.
 	Witness string
 
-	// Credentials, if set, is called by every Dial. What it returns is for the master only,
-	// and overrides Username, Password and the address. It must return when its context ends.
-	// Several goroutines may call it at once. [Conn.CredentialsEnd] returns its Until.
-	Credentials func(ctx context.Context) (Credentials, error)
+	// Credentials, if set, is called by every Dial, with the master's [Address.String]. What it returns
+	// is for the master only, and overrides Username, Password and the address. It must return when its
+	// context ends. Several goroutines may call it at once. [Conn.CredentialsEnd] returns its Until.
+	// [FollowGroup] and [FollowSlot] call it whenever they connect, if they need it.
+	Credentials func(ctx context.Context, master string) (Credentials, error)
 
 	// ClientName is what CLIENT LIST shows on the master. It may hold printable ASCII
 	// without spaces; anything else is refused. Empty: none is set.
@@ -104,6 +105,15 @@ func (o Options) Format(s fmt.State, _ rune) {
 	}
 	fmt.Fprintf(s, "{client name %q, dial timeout %v, %d scripts, TLS %t, tracking %t%s}",
 		o.ClientName, o.dialTimeout(), len(o.Scripts), o.TLS != nil, o.Tracking, secret)
+}
+
+// CredentialsFor returns what Dial tells the master of an address without a Credentials function: the address's own, or
+// Username and Password.
+func (o *Options) CredentialsFor(a Address) Credentials {
+	if a.credentials {
+		return Credentials{Username: a.username, Password: a.password}
+	}
+	return Credentials{Username: o.Username, Password: o.Password}
 }
 
 func (o *Options) dialTimeout() time.Duration {

@@ -461,6 +461,12 @@ func (f *groupFollower) report(ctx context.Context, i int, to string) {
 func subscribe(ctx context.Context, timeout time.Duration, endpoint string, a Address, opt *Options, report func(to string)) (worthwhile bool, err error) {
 	dctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	if d := (dialing{addr: a, opt: opt}); opt.Credentials != nil && d.speaksTLS() { // for their TLS alone
+		if err := d.authenticate(dctx); err != nil {
+			return false, err
+		}
+		opt = d.opt
+	}
 	s, err := dialSentinel(dctx, endpoint, a, opt)
 	if err != nil {
 		return false, err

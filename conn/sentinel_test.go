@@ -383,7 +383,7 @@ const (
 func TestMastersCredentialsAreShownToNoSentinel(t *testing.T) {
 	t.Parallel()
 	master := serverAs(t, "master")
-	token := conn.Options{DialTimeout: patient, Credentials: func(context.Context) (conn.Credentials, error) {
+	token := conn.Options{DialTimeout: patient, Credentials: func(context.Context, string) (conn.Credentials, error) {
 		return conn.Credentials{Username: "user", Password: conn.NewSecret("secret")}, nil
 	}}
 	for name, c := range map[string]struct {

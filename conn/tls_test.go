@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -158,6 +159,59 @@ func TestTLSClientCertificates(t *testing.T) {
 	c, err := dialTLS(t, addr, &tls.Config{RootCAs: a.roots, Certificates: []tls.Certificate{a.pair("client")}})
 	require.NoError(t, err)
 	require.True(t, newLine(t, c).do("PING").Is("PONG"))
+}
+
+// Certificates can come with the credentials. They go before those of the options, with the master and with its sentinels.
+func TestCertificatesThatComeWithTheCredentials(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	a.sign("client", &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	_, addr := startTLS(t, a, "tls-auth-clients yes")
+	plain := sentinelAt(t, addr)
+	plain.answer("SUBSCRIBE", subscribed)
+	front, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{a.pair("server")}, ClientCAs: a.roots, ClientAuth: tls.RequireAndVerifyClientCert})
+	require.NoError(t, err)
+	t.Cleanup(func() { front.Close() })
+	go func() {
+		for {
+			c, err := front.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				behind, err := net.Dial("tcp", plain.addr)
+				if err != nil {
+					return
+				}
+				defer behind.Close()
+				go func() {
+					io.Copy(behind, c)
+					behind.Close()
+				}()
+				io.Copy(c, behind)
+			}()
+		}
+	}()
+	var told atomic.Pointer[string]
+	opt := conn.Options{TLS: &tls.Config{}, DialTimeout: patient, Credentials: func(_ context.Context, master string) (conn.Credentials, error) {
+		told.Store(&master)
+		return conn.Credentials{TLS: &tls.Config{RootCAs: a.roots, Certificates: []tls.Certificate{a.pair("client")}}}, nil
+	}}
+	group := "sentinels://" + front.Addr().String() + "/g"
+	for address, want := range map[string]string{"redis://user:secret@" + addr: addr, group: group} {
+		c, err := conn.Dial(t.Context(), parse(t, address), opt)
+		require.NoError(t, err)
+		c.Close()
+		require.Equal(t, parse(t, want).String(), *told.Load())
+	}
+	require.Equal(t, addr, soon(t, following(t, parse(t, group), opt)))
+
+	opt.Credentials = nil
+	for _, address := range []string{addr, group} {
+		_, err := conn.Dial(t.Context(), parse(t, address), opt)
+		require.ErrorContains(t, err, "certificate")
+	}
 }
 
 func TestTLSBefore12IsNotSpoken(t *testing.T) {

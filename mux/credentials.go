@@ -70,7 +70,10 @@ func (m *Mux) scheduleRenewal(l *link, end time.Time) {
 func (m *Mux) renew(i int, l *link) {
 	ctx, cancel := context.WithTimeout(m.ctx, m.cfg.Conn.DialTimeout)
 	defer cancel()
-	c, err := m.cfg.Conn.Credentials(ctx)
+	m.mu.Lock()
+	master := m.slots[i].addr.String()
+	m.mu.Unlock()
+	c, err := m.cfg.Conn.Credentials(ctx, master)
 	if err == nil {
 		err = m.reauthenticate(i, l, c)
 	}

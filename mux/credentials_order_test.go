@@ -23,7 +23,7 @@ import (
 // gives out is about to end.
 type fickle struct{ refused, taken atomic.Int64 }
 
-func (v *fickle) ask(context.Context) (conn.Credentials, error) {
+func (v *fickle) ask(context.Context, string) (conn.Credentials, error) {
 	c := conn.Credentials{Username: "ann", Password: conn.NewSecret("first"), Until: time.Now().Add(time.Millisecond)}
 	if v.taken.Load() > 3 && v.refused.Load() < 2*v.taken.Load() { // the first dials are served
 		v.refused.Add(1)
@@ -200,7 +200,7 @@ func newSlowMaster(t *testing.T, cfg mux.Config) *slowMaster {
 	t.Cleanup(func() { close(s.slow); close(s.auth) })
 	var asked atomic.Int64
 	cfg.Masters = []string{s.addr()}
-	cfg.Conn.Credentials = func(ctx context.Context) (conn.Credentials, error) {
+	cfg.Conn.Credentials = func(ctx context.Context, _ string) (conn.Credentials, error) {
 		c := conn.Credentials{Password: conn.NewSecret("p")}
 		switch asked.Add(1) {
 		case 1:

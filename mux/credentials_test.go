@@ -37,7 +37,7 @@ func (s *tokens) set(password string, err error) {
 	s.password, s.err = password, err
 }
 
-func (s *tokens) ask(context.Context) (conn.Credentials, error) {
+func (s *tokens) ask(context.Context, string) (conn.Credentials, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.given.Add(1)
@@ -111,7 +111,7 @@ func TestRenewalComesInTheSecondHalf(t *testing.T) {
 	var early, inTime atomic.Int64
 	var until time.Time // one goroutine after the other asks
 	open(t, mux.Config{Masters: masters.Addrs(), Conn: conn.Options{
-		Credentials: func(context.Context) (conn.Credentials, error) {
+		Credentials: func(context.Context, string) (conn.Credentials, error) {
 			if left := time.Until(until); !until.IsZero() && left > 0 {
 				inTime.Add(1)
 				if left > lasts/2 {
@@ -294,7 +294,7 @@ func TestRenewalsPause(t *testing.T) {
 			var asked atomic.Int64
 			begun := time.Now()
 			open(t, mux.Config{Masters: masters.Addrs(), BackoffMax: pause, Conn: conn.Options{
-				Credentials: func(context.Context) (conn.Credentials, error) {
+				Credentials: func(context.Context, string) (conn.Credentials, error) {
 					over := conn.Credentials{Username: "ann", Password: conn.NewSecret("first"), Until: begun.Add(-time.Second)}
 					if asked.Add(1) > 1 && c.fail {
 						return over, errors.New("none")
@@ -316,7 +316,7 @@ func TestHangingVaultIsGivenUp(t *testing.T) {
 	var asked atomic.Int64
 	m := open(t, mux.Config{Masters: masters.Addrs(), Conn: conn.Options{
 		DialTimeout: 3 * time.Second,
-		Credentials: func(ctx context.Context) (conn.Credentials, error) {
+		Credentials: func(ctx context.Context, _ string) (conn.Credentials, error) {
 			if asked.Add(1) > 3 {
 				<-ctx.Done()
 				return conn.Credentials{}, ctx.Err()
@@ -337,7 +337,7 @@ func TestPanicOfAVaultIsItsError(t *testing.T) {
 	masters := startWithUser(t, 1)
 	var asked atomic.Int64
 	m, err := mux.New(patiently(mux.Config{Masters: masters.Addrs(), Conn: conn.Options{
-		Credentials: func(context.Context) (conn.Credentials, error) {
+		Credentials: func(context.Context, string) (conn.Credentials, error) {
 			if asked.Add(1) != 3 {
 				panic("the vault")
 			}
@@ -407,7 +407,7 @@ func TestCredentialsThatDoNotEndAreNotRenewed(t *testing.T) {
 	waitUp(t, m, 3)
 	var asked atomic.Int64
 	last := open(t, mux.Config{Masters: masters.Addrs()[2:], Conn: conn.Options{
-		Credentials: func(context.Context) (conn.Credentials, error) {
+		Credentials: func(context.Context, string) (conn.Credentials, error) {
 			c := conn.Credentials{Username: "ann", Password: conn.NewSecret("first")}
 			if asked.Add(1) == 1 {
 				c.Until = time.Now().Add(100 * time.Millisecond)
@@ -439,7 +439,7 @@ func TestCloseEndsARenewal(t *testing.T) {
 		}
 	})
 	first := true
-	hanging := func(ctx context.Context) (conn.Credentials, error) {
+	hanging := func(ctx context.Context, _ string) (conn.Credentials, error) {
 		if first {
 			first = false
 			return conn.Credentials{Password: conn.NewSecret("p"), Until: time.Now().Add(time.Millisecond)}, nil
@@ -448,11 +448,11 @@ func TestCloseEndsARenewal(t *testing.T) {
 		<-ctx.Done()
 		return conn.Credentials{}, ctx.Err()
 	}
-	brief := func(context.Context) (conn.Credentials, error) {
+	brief := func(context.Context, string) (conn.Credentials, error) {
 		return conn.Credentials{Password: conn.NewSecret("p"), Until: time.Now().Add(time.Millisecond)}, nil
 	}
 	for _, c := range []struct {
-		ask   func(context.Context) (conn.Credentials, error)
+		ask   func(context.Context, string) (conn.Credentials, error)
 		begun chan struct{}
 	}{{hanging, asked}, {brief, told}} {
 		m, err := mux.Open(t.Context(), patiently(mux.Config{Masters: []string{f.addr()}, Conn: conn.Options{Credentials: c.ask}}))

@@ -85,9 +85,9 @@ func prepare(cfg Config) (*Mux, error) {
 	setDefault(&cfg.Conn.DialTimeout, time.Second)
 	setDefault(&cfg.Conn.Patience, patience)
 	if ask := cfg.Conn.Credentials; ask != nil {
-		cfg.Conn.Credentials = func(ctx context.Context) (c conn.Credentials, err error) {
+		cfg.Conn.Credentials = func(ctx context.Context, master string) (c conn.Credentials, err error) {
 			defer catchPanic(&err)
-			return ask(ctx)
+			return ask(ctx, master)
 		}
 	}
 	m := &Mux{

@@ -308,7 +308,7 @@ func TestOldMasterIsShownNoPassword(t *testing.T) {
 		})
 	})
 	// The Mux itself does not dial it: it never gets credentials.
-	m, err := mux.New(mux.Config{Masters: []string{refuses}, Conn: conn.Options{Credentials: func(ctx context.Context) (conn.Credentials, error) {
+	m, err := mux.New(mux.Config{Masters: []string{refuses}, Conn: conn.Options{Credentials: func(ctx context.Context, _ string) (conn.Credentials, error) {
 		<-ctx.Done()
 		return conn.Credentials{Password: conn.NewSecret("secret")}, ctx.Err()
 	}}})

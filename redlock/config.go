@@ -34,7 +34,7 @@ type Secret = conn.Secret
 // NewSecret returns the Secret of a text.
 func NewSecret(text string) Secret { return conn.NewSecret(text) }
 
-// Credentials are a username, a password and, if they expire, the time when they do.
+// Credentials are a username, a password and, if they expire, the time when they do. They may have certificates, too.
 type Credentials = conn.Credentials
 
 // Config says which masters hold the locks, and how the client reaches them. The zero value of
@@ -87,8 +87,10 @@ type Config struct {
 	// new ones on its live connection. The masters take turns: two are never told at once. If a
 	// master refuses the new ones, or there are none, the connection goes on with the old ones
 	// for as long as the master serves it, MasterStats.Err says why, and the client tries again.
+	// It is told which master, as Stats shows its address. It may give the certificates as well: the TLS of
+	// what it returns goes before that below. A live connection keeps its TLS.
 	// Credentials must return when its context ends. Several goroutines may call it at once.
-	Credentials func(ctx context.Context) (Credentials, error)
+	Credentials func(ctx context.Context, master string) (Credentials, error)
 	// TLS, if set, is used for every master that is not on a Unix socket.
 	TLS *tls.Config
 	// ClientName is in the default Owner, and in the name that CLIENT LIST shows on the masters. That

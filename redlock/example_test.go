@@ -347,7 +347,7 @@ func ExampleConfig() {
 		SentinelUsername: "locker",
 		SentinelPassword: redlock.NewSecret(os.Getenv("SENTINEL_PASSWORD")),
 		TLS:              &tls.Config{MinVersion: tls.VersionTLS13},
-		Credentials: func(ctx context.Context) (redlock.Credentials, error) {
+		Credentials: func(ctx context.Context, _ string) (redlock.Credentials, error) {
 			text, err := os.ReadFile("/run/secrets/redis") // asked at every connect, and before an Until
 			return redlock.Credentials{Username: "locker", Password: redlock.NewSecret(string(bytes.TrimSpace(text)))}, err
 		},

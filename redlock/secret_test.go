@@ -114,7 +114,7 @@ func TestConfigIsPrintedWithoutPasswords(t *testing.T) {
 		Username:         "ann",
 		Password:         redlock.NewSecret(marker),
 		SentinelPassword: redlock.NewSecret(marker),
-		Credentials: func(context.Context) (redlock.Credentials, error) {
+		Credentials: func(context.Context, string) (redlock.Credentials, error) {
 			return redlock.Credentials{Password: redlock.NewSecret(marker)}, nil
 		},
 		TLS:          &tls.Config{ServerName: marker},

@@ -63,7 +63,7 @@ func TestAPasswordIsChangedUnderALock(t *testing.T) {
 	passwords := make(chan string, 1)
 	passwords <- old
 	client, err := redlock.Open(t.Context(), redlock.Config{Masters: d.addrs, DialTimeout: deadline, RoundTimeout: deadline,
-		Credentials: func(context.Context) (redlock.Credentials, error) {
+		Credentials: func(context.Context, string) (redlock.Credentials, error) {
 			now := <-passwords
 			passwords <- now
 			return redlock.Credentials{Username: "locker", Password: redlock.NewSecret(now)}, nil
