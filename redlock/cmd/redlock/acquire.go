@@ -47,6 +47,7 @@ type acquirer struct {
 
 	masterSet // at the start; see inForce
 	reader    reader
+	keyring   *keyring // nil if no file can change
 	mutex     *redlock.Mutex
 	name      string // of the lock, as the user reads it
 	monitor   monitor
@@ -116,6 +117,9 @@ func (r *acquirer) connectAll(key string) (client *redlock.Client, err error) {
 // close closes the client. That its connections end is no failure of the masters.
 func (r *acquirer) close(client *redlock.Client) {
 	r.monitor.silence()
+	if r.keyring != nil {
+		r.keyring.end()
+	}
 	client.Close()
 	if r.recorder != nil {
 		r.recorder.Close()
@@ -210,6 +214,10 @@ const reopenEvery = 200 * time.Millisecond
 func (r *acquirer) config() (_ redlock.Config, err error) {
 	if r.masterSet, err = r.given.masterSet(); err != nil {
 		return redlock.Config{}, err
+	}
+	if r.keyring = newKeyring(&r.given, r.masterSet); r.keyring != nil {
+		r.keyring.note = r.note
+		r.connect.Credentials = r.keyring.credentials
 	}
 	cfg := r.clientConfig(r.command)
 	cfg.Owner, cfg.RestartGuard, cfg.Observers = r.owner, r.restartGuard, []redlock.Observer{r.monitor.told}

@@ -24,7 +24,9 @@ What it writes once it has the lock are assignments of a shell: REDLOCK_TOKEN,
 and REDLOCK_FENCE or REDLOCK_PERMIT if there is one. The token is all that it
 takes to release the lock (redlock release).
 
-The flags mean what they mean for run.
+The flags mean what they mean for run. New passwords and certificates are taken
+from their files, and new masters from the file that REDLOCK_MASTERS_FILE names
+at a SIGHUP, as with run. Without that variable a SIGHUP ends hold.
 
 Exit status: 0 after a signal, or
    64  wrong usage
@@ -41,6 +43,7 @@ Exit status: 0 after a signal, or
 		Args:              keyOnly,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			r.reader.follows = r.given.inFile()
 			if err := r.checkFlags(cmd); err != nil {
 				return err
 			}
@@ -81,7 +84,7 @@ func (r *acquirer) hold(key string) error {
 				return err
 			}
 		case s := <-r.signals:
-			if !asksToEnd(s) {
+			if r.rereads(s) || !asksToEnd(s) {
 				continue
 			}
 			if err := r.release(false); errors.Is(err, redlock.ErrNotHeld) {

@@ -52,7 +52,8 @@ SIGTERM, Ctrl-C (SIGINT) and SIGQUIT end lead: it passes them on to the command,
 kills that after --grace, and releases the lock. Other signals are passed on; a
 SIGHUP that ends the command ends lead as well, and so does one while it waits.
 But if REDLOCK_MASTERS_FILE names the file with the masters, a SIGHUP has lead
-read it again, as with run, and does nothing else.
+read it again, as with run, and does nothing else. New passwords and
+certificates are taken from their files as with run, too.
 
 lead waits for masters without end. Exit status: that of the command that a
 signal to lead has ended, 128+n if signal n came while it waited, or

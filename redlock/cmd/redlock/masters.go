@@ -6,6 +6,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -56,6 +58,9 @@ type mastersFlags struct {
 	caCert       string
 	cert, key    string
 	dialTimeout  time.Duration
+
+	once   map[string]string // what was read of files that can be read only once, such as pipes
+	frozen bool              // no file is read for the first time any more
 
 	sentinelUsername string
 	trustAnySentinel bool
@@ -143,7 +148,7 @@ func (f *mastersFlags) named() (all, down []string, from string, err error) {
 		}
 		return all, nil, "--masters", nil
 	case f.file != "":
-		all, down, err := readMasters(f.file)
+		all, down, err := f.readMasters(f.file)
 		if err != nil {
 			return nil, nil, "", usageError("", "--masters-file: %w", err)
 		}
@@ -156,7 +161,7 @@ func (f *mastersFlags) named() (all, down []string, from string, err error) {
 		if name == stdin {
 			return nil, nil, "", usageError("'--masters-file -' does that", "%s cannot be stdin, as it is read again", fileVariable)
 		}
-		if all, down, err = readMasters(name); err != nil {
+		if all, down, err = f.readMasters(name); err != nil {
 			return nil, nil, "", usageError("", "%s: %w", fileVariable, err)
 		}
 		return all, down, name, nil
@@ -194,15 +199,12 @@ const shutDown = "shut down:"
 // byteOrderMark is what some editors begin a file with.
 const byteOrderMark = "\ufeff"
 
-func readMasters(name string) (all, down []string, err error) {
-	file := os.Stdin
-	if name != stdin {
-		if file, err = os.Open(name); err != nil {
-			return nil, nil, err
-		}
-		defer file.Close()
+func (f *mastersFlags) readMasters(name string) (all, down []string, err error) {
+	text, err := f.text(name)
+	if err != nil {
+		return nil, nil, err
 	}
-	lines := bufio.NewScanner(file)
+	lines := bufio.NewScanner(strings.NewReader(text))
 	for first := true; lines.Scan(); first = false {
 		list, text := &all, lines.Text()
 		if first {
@@ -223,11 +225,69 @@ func readMasters(name string) (all, down []string, err error) {
 	return all, down, lines.Err()
 }
 
+// maxText bounds a file that we read whole.
+const maxText = 8 << 20
+
+// text returns what is in a file.
+func (f *mastersFlags) text(name string) (string, error) {
+	if text, ok := f.once[name]; ok {
+		return text, nil
+	}
+	file, regular := os.Stdin, false
+	if name != stdin {
+		info, err := os.Stat(name) // to open a pipe may take for ever
+		if err != nil {
+			return "", err
+		}
+		regular = info.Mode().IsRegular()
+	}
+	if !regular && f.frozen {
+		return "", fmt.Errorf("%s is no regular file now", name)
+	}
+	if name != stdin {
+		var err error
+		if file, err = os.Open(name); err != nil {
+			return "", err
+		}
+		defer file.Close()
+	}
+	text, err := io.ReadAll(io.LimitReader(file, maxText+1))
+	switch {
+	case err != nil:
+		return "", err
+	case len(text) > maxText:
+		return "", fmt.Errorf("%s is longer than %d MiB", name, maxText>>20)
+	}
+	if !regular {
+		if f.once == nil {
+			f.once = map[string]string{}
+		}
+		f.once[name] = string(text)
+	}
+	return string(text), nil
+}
+
+// files are the files that the flags and variables name.
+func (f *mastersFlags) files() (all []string) {
+	list := f.file
+	if f.inFile() {
+		list = os.Getenv(fileVariable)
+	}
+	for _, name := range []string{list, f.passwordFile, f.caCert, f.cert, f.key} {
+		if name != "" && name != stdin && !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
 // A masterSet is the masters that a command talks to, and how it connects to them.
 type masterSet struct {
 	masters []string
 	connect conn.Options
 	durable bool // they were declared to persist every write (--durable)
+
+	certificates string // the texts that connect.TLS was made of
 }
 
 // masterSet returns what the flags, files and variables say.
@@ -238,7 +298,7 @@ func (f *mastersFlags) masterSet() (s masterSet, err error) {
 	if s.durable, err = f.declared(); err != nil {
 		return s, err
 	}
-	s.connect, err = f.options()
+	s.connect, s.certificates, err = f.options()
 	return s, err
 }
 
@@ -246,7 +306,7 @@ func (f *mastersFlags) masterSet() (s masterSet, err error) {
 func (s *masterSet) clientConfig(name string) redlock.Config {
 	opt := s.connect
 	return redlock.Config{
-		Masters: s.masters, Username: opt.Username, Password: opt.Password, TLS: opt.TLS, DialTimeout: opt.DialTimeout,
+		Masters: s.masters, Username: opt.Username, Password: opt.Password, Credentials: opt.Credentials, TLS: opt.TLS, DialTimeout: opt.DialTimeout,
 		Prefix:     opt.ClusterKey,
 		ClientName: "redlock-" + name,
 
@@ -300,9 +360,9 @@ func (f *mastersFlags) declared() (bool, error) {
 	return durable, nil
 }
 
-// options returns how the masters are connected.
-func (f *mastersFlags) options() (conn.Options, error) {
-	opt := conn.Options{
+// options returns how the masters are connected, and the texts that its TLS was made of.
+func (f *mastersFlags) options() (opt conn.Options, certificates string, err error) {
+	opt = conn.Options{
 		Username:    os.Getenv("REDLOCK_USERNAME"),
 		Password:    conn.NewSecret(os.Getenv("REDLOCK_PASSWORD")),
 		DialTimeout: f.dialTimeout,
@@ -312,40 +372,49 @@ func (f *mastersFlags) options() (conn.Options, error) {
 		opt.ClusterKey = os.Getenv("REDLOCK_PREFIX")
 	}
 	if f.passwordFile != "" {
-		text, err := os.ReadFile(f.passwordFile)
+		text, err := f.text(f.passwordFile)
 		if err != nil {
-			return opt, usageError("", "--password-file: %w", err)
+			return opt, "", usageError("", "--password-file: %w", err)
 		}
-		line, _, _ := strings.Cut(strings.TrimPrefix(string(text), byteOrderMark), "\n")
+		line, _, _ := strings.Cut(strings.TrimPrefix(text, byteOrderMark), "\n")
 		if opt.Password = conn.NewSecret(strings.TrimSuffix(line, "\r")); opt.Password.IsZero() {
-			return opt, usageError("the password is its first line", "--password-file: %s is empty", f.passwordFile)
+			return opt, "", usageError("the password is its first line", "--password-file: %s is empty", f.passwordFile)
 		}
 	}
 	opt.SentinelUsername = cmp.Or(f.sentinelUsername, os.Getenv("REDLOCK_SENTINEL_USERNAME"))
 	opt.SentinelPassword = conn.NewSecret(os.Getenv("REDLOCK_SENTINEL_PASSWORD"))
 	opt.TrustAnySentinel = f.trustAnySentinel
 	if !f.tls && f.caCert == "" && f.cert == "" {
-		return opt, nil
+		return opt, "", nil
 	}
 	opt.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	if f.caCert != "" {
-		text, err := os.ReadFile(f.caCert)
-		if err == nil {
+		text, err := f.text(f.caCert)
+		if certificates = text; err == nil {
 			opt.TLS.RootCAs = x509.NewCertPool()
-			if !opt.TLS.RootCAs.AppendCertsFromPEM(text) {
+			if !opt.TLS.RootCAs.AppendCertsFromPEM([]byte(text)) {
 				err = errors.New(f.caCert + " holds no certificate in PEM form")
 			}
 		}
 		if err != nil {
-			return opt, usageError("", "--cacert: %w", err)
+			return opt, "", usageError("", "--cacert: %w", err)
 		}
 	}
 	if f.cert != "" {
-		pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+		cert, err := f.text(f.cert)
+		key := ""
+		if err == nil {
+			key, err = f.text(f.key)
+		}
+		var pair tls.Certificate
+		if err == nil {
+			pair, err = tls.X509KeyPair([]byte(cert), []byte(key))
+		}
 		if err != nil {
-			return opt, usageError("", "--cert and --key: %w", err)
+			return opt, "", usageError("", "--cert and --key: %w", err)
 		}
 		opt.TLS.Certificates = []tls.Certificate{pair}
+		certificates += "\n" + cert + "\n" + key
 	}
-	return opt, nil
+	return opt, certificates, nil
 }

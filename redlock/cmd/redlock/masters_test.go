@@ -114,7 +114,7 @@ func TestFilesMayBeginWithAByteOrderMark(t *testing.T) {
 	require.Equal(t, exitUsage, status)
 	require.Contains(t, stderr, "is empty")
 	require.NoError(t, os.WriteFile(list, []byte("\ufeffshut down: "+masters.Addr(0)+"\n127.0.0.1:1\n"), 0o600))
-	all, down, err := readMasters(list)
+	all, down, err := new(mastersFlags).readMasters(list)
 	require.NoError(t, err)
 	require.Equal(t, []string{"127.0.0.1:1"}, all)
 	require.Equal(t, []string{masters.Addr(0)}, down)

@@ -39,7 +39,13 @@ func (r *acquirer) inForce() masterSet {
 
 // rereads reports whether a signal makes us read the list of masters again, and does so if it does.
 func (r *acquirer) rereads(s os.Signal) bool {
-	if s != syscall.SIGHUP || !r.reader.follows {
+	switch {
+	case s != syscall.SIGHUP:
+		return false
+	case !r.reader.follows:
+		if r.keyring != nil {
+			go r.keyring.hangup(keepRemedy)
+		}
 		return false
 	}
 	go r.reread()
@@ -64,6 +70,9 @@ func (r *acquirer) reread() {
 	defer r.reader.mu.Unlock()
 	if r.reader.client == nil {
 		r.reader.missed = true
+		return
+	}
+	if r.keyring != nil && !r.keyring.hangup(stayRemedy) {
 		return
 	}
 	list, down, err := r.given.addresses()

@@ -109,6 +109,12 @@ If its machine is gone, say so in the file, with a line 'shut down: old:6379'.
 run says what it has done, and why not. It replaces one at a time, as a newcomer
 does not vote at first. The command's REDLOCK_MASTERS stays what it was.
 
+Passwords and certificates may change in their files (--password-file, --cacert,
+--cert, --key, and the file with the masters) while the lock is held. run looks
+at them every second, when it connects, and at a SIGHUP, and uses what is new
+for new connections. What cannot be read, or what a master refuses, changes
+nothing, and run says so once: it uses what was there before.
+
 Exit status: that of the command, 128+n if signal n ended it, or
    64  wrong usage
    96  the lock was held by another for the whole --wait (-E sets another)
