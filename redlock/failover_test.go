@@ -77,6 +77,7 @@ func TestFailoversKeepExclusionAndService(t *testing.T) {
 	require.NoError(t, held.TryLock(t.Context()))
 	alive, stop := held.KeepAlive(t.Context())
 	defer stop()
+	redlock.Confirmed(t, held)
 
 	f := &fight{t: t, mayFail: func(err error, ran bool) bool {
 		return ran || !errors.Is(err, redlock.ErrNoQuorum) // a release may meet one master that goes, and one that has not got what another had
