@@ -19,7 +19,8 @@ import (
 //   - The script may have failed on a master, perhaps because its mark is another number. Its answer comes before
 //     that of the SET, and is judged even if no round waits for it any more. It ends all agreements.
 //   - A master that is connected again may have forgotten the mark, or may never have been asked. A new
-//     connection ends all agreements, too.
+//     connection ends all agreements, too. So does what the guard sees that a master has lost while it is connected
+//     (FLUSHALL): the push comes before the answer to what is sent after.
 //
 // If an agreement ends while an attempt relies on it, the attempt does not count, and is made once more.
 //

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -55,32 +56,62 @@ func TestTheMarkOutlivesWhatReliesOnIt(t *testing.T) {
 	require.True(t, agreed(late, before, clock()))
 }
 
-// A quorum of the masters is restarted, one after the other, and each is in quarantine for as long as
+// A quorum of the masters forgets all, one after the other, and each is in quarantine for as long as
 // that takes. So no lock is forgotten, but the number of permits is. A client that has agreed to another
 // number before must not rely on that.
-func TestWhoHasAgreedOnAnotherNumberIsRefusedAfterRestarts(t *testing.T) {
-	t.Parallel()
-	const ttl = time.Second
-	masters := redlocktest.Start(t, 5)
-	first := opened(t, masters.Addrs(), nil)
-	two := first.NewMutex("k", ttl, WithPermits(2))
-	before := first.now()
-	require.NoError(t, two.TryLock(t.Context()))
-	after := first.now()
-	require.True(t, agreed(two, before, after))
-	require.NoError(t, two.Unlock(t.Context()))
-	for i := range 3 {
-		masters.Kill(i)
-		masters.Restart(i)
-		require.Eventually(t, func() bool { return votes(first, i) }, 20*time.Second, 10*time.Millisecond, "it votes again")
+func TestWhoHasAgreedOnAnotherNumberIsRefusedOnceItIsForgotten(t *testing.T) {
+	for name, forget := range map[string]func(*redlocktest.Masters, int){
+		"restarted": func(masters *redlocktest.Masters, i int) { masters.Kill(i); masters.Restart(i) },
+		"flushed":   func(masters *redlocktest.Masters, i int) { masters.Flush(i) }, // and its connections stay
+	} {
+		for _, guard := range []time.Duration{0, 5 * time.Second} {
+			t.Run(fmt.Sprint(name, guard), func(t *testing.T) {
+				t.Parallel()
+				const ttl = 3 * time.Second
+				masters := redlocktest.Start(t, 3)
+				first := openedWith(t, Config{Masters: masters.Addrs(), RestartGuard: guard})
+				two, other := first.NewMutex("k", ttl, WithPermits(2)), first.NewMutex("other", ttl)
+				require.NoError(t, other.TryLock(t.Context()))
+				require.NoError(t, other.Unlock(t.Context()))
+				before := first.now()
+				require.NoError(t, two.TryLock(t.Context()))
+				require.NoError(t, two.Unlock(t.Context()))
+				require.True(t, agreed(two, before, first.now()))
+				for i := range 2 {
+					forget(masters, i)
+					require.Eventually(t, func() bool { // who is idle reads no push
+						if other.TryLock(t.Context()) == nil {
+							other.Unlock(t.Context())
+						}
+						return !votes(first, i)
+					}, hanging, time.Millisecond, "it is seen")
+					require.Eventually(t, func() bool { return votes(first, i) }, 2*hanging, 10*time.Millisecond, "it votes again")
+				}
+				second := openedWith(t, Config{Masters: masters.Addrs(), RestartGuard: guard})
+				three := second.NewMutex("k", 5*time.Second, WithPermits(3))
+				require.Eventually(t, func() bool { return three.TryLock(t.Context()) == nil }, 2*hanging, 10*time.Millisecond)
+				err := two.TryLock(t.Context())
+				require.ErrorIs(t, err, ErrNoQuorum, "another number is agreed upon, and its lock is held")
+				require.ErrorContains(t, err, "PERMITS")
+			})
+		}
 	}
-	require.False(t, agreed(two, before, after))
-	second := opened(t, masters.Addrs(), nil)
-	three := second.NewMutex("k", 5*time.Second, WithPermits(3))
-	require.Eventually(t, func() bool { return three.TryLock(t.Context()) == nil }, 20*time.Second, 10*time.Millisecond)
-	err := two.TryLock(t.Context())
-	require.ErrorIs(t, err, ErrNoQuorum, "another number is agreed upon, and its lock is held")
-	require.ErrorContains(t, err, "PERMITS")
+}
+
+// A master that is connected anew may never have been asked.
+func TestANewConnectionEndsTheAgreement(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3, redlocktest.WithLinks())
+	c := opened(t, masters.Addrs(), nil)
+	m := c.NewMutex("k", term30, WithPermits(2))
+	before := c.now()
+	require.NoError(t, m.TryLock(t.Context()))
+	after := c.now()
+	require.True(t, agreed(m, before, after))
+	connects := c.rounds.AppendMasters(nil)[2].Connects
+	masters.Reset(2)
+	require.Eventually(t, func() bool { return c.rounds.AppendMasters(nil)[2].Connects > connects }, hanging, time.Millisecond)
+	require.False(t, agreed(m, before, after))
 }
 
 // votes reports whether a master is up, and in no quarantine.

@@ -140,7 +140,14 @@ func (k keeper) Connected(master int, before, now conn.Server, at time.Duration)
 
 func (k keeper) Answered(master int, v resp.Value, at time.Duration) { k.guard.Answered(master, v, at) }
 func (k keeper) News() bool                                          { return k.guard.News() }
-func (k keeper) Standing(master int) mux.Standing                    { return k.guard.Standing(master) }
+
+func (k keeper) Standing(master int) mux.Standing {
+	standing := k.guard.Standing(master)
+	if standing.Forgot {
+		k.agreed.end()
+	}
+	return standing
+}
 
 // nameWith is the name of this client's connections if it has those masters.
 func (c *Client) nameWith(masters []string) string {

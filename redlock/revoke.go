@@ -25,8 +25,9 @@ import (
 // returned), the key is deleted, and the next one has the lock at once. A holder that is frozen,
 // gone, or cut off keeps others out until the TTL has passed, and no longer.
 //
-// It takes the lock away from whoever a majority of the masters says holds it, and from nobody
-// else: if the lock changes hands meanwhile, the next holder keeps it. These options say more:
+// It takes the lock away from whoever a majority of the masters says holds it. If the lock changes hands
+// meanwhile, the next holder keeps it, unless that is a waiter of the same client which was handed the lock: it has the
+// same token ([Config].Handovers), and is revoked. These options say more:
 //
 //	WithToken      names the holder: it is revoked if it has this token. The masters are not
 //	               asked who holds the lock
