@@ -24,8 +24,8 @@ func (r *notifiedRounds) notifyOfNothing(d time.Duration) {
 				r.told(master, key)
 			}
 		}
-		r.mu.Unlock()
 		r.client.watcherSubscriptions.notify([]byte("k"))
+		r.mu.Unlock()
 	}
 	synctest.Wait()
 }
