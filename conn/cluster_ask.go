@@ -332,7 +332,7 @@ func (d *dialing) locateSlot(ctx context.Context) (o SlotOwner, err error) {
 	if d.addr.hint != "" && o.Endpoint != "" && o.Endpoint != d.addr.hint {
 		ctx, cancel := share(ctx, deadline, 4)
 		defer cancel()
-		if ResolvesTo(ctx, o.Endpoint, d.addr.hint) {
+		if d.opt.Dialer == nil && ResolvesTo(ctx, o.Endpoint, d.addr.hint) {
 			o.Endpoint = d.addr.hint // another spelling of the known place
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -30,7 +31,7 @@ func (t target) String() string {
 
 // Dial connects to a master and makes the connection ready for commands. It asks for the
 // credentials, asks the sentinels or the cluster's nodes if there are any, and looks the name up. It tries the addresses
-// in the resolver's order, each within its share of the time that is left. Then it makes the
+// in the resolver's order, each within its share of the time that is left, or asks [Options.Dialer]. Then it makes the
 // handshake. It parks the goroutine until that is done, until ctx ends or until
 // [Options.DialTimeout] has passed, and [Options.Patience] if a server has taken the connection. If
 // it fails, it leaves nothing behind.
@@ -168,21 +169,12 @@ func (d *dialing) connectTo(ctx context.Context, at Address) (*Conn, string, err
 
 // open makes the connection, with TLS if that is asked for, and leaves it in the poller.
 func (d *dialing) open(ctx context.Context, at Address) (c *Conn, wait func(Interest) error, op string, err error) {
-	targets, err := resolve(ctx, at)
+	s, remote, op, err := d.reach(ctx, at)
 	if err != nil {
-		return nil, nil, "resolve", err
-	}
-	if !d.addr.lists(at) {
-		if targets = slices.DeleteFunc(targets, isLinkLocal); len(targets) == 0 {
-			return nil, nil, "connect", errLinkLocal
-		}
-	}
-	s, to, err := d.connect(ctx, targets)
-	if err != nil {
-		return nil, nil, "connect", err
+		return nil, nil, op, err
 	}
 	c = newConn(d.addr.String(), s, d.opt)
-	c.remote, c.until = to.String(), d.credentials.Until
+	c.remote, c.until = remote, d.credentials.Until
 	opened := c // c is nil by the time an error is returned
 	defer func() {
 		if err != nil {
@@ -205,6 +197,62 @@ func (d *dialing) open(ctx context.Context, at Address) (c *Conn, wait func(Inte
 		}
 	}
 	return c, wait, "", nil
+}
+
+// reach connects a socket to a place. remote is where that is.
+func (d *dialing) reach(ctx context.Context, at Address) (s *sock, remote, op string, err error) {
+	if d.opt.Dialer != nil {
+		if !d.addr.lists(at) {
+			err = checkNamed(at.host)
+		}
+		if err == nil {
+			s, err = dialBy(ctx, d.opt.Dialer, at)
+		}
+		return s, at.Endpoint(), "connect", err
+	}
+	targets, err := resolve(ctx, at)
+	if err != nil {
+		return nil, "", "resolve", err
+	}
+	if !d.addr.lists(at) {
+		if targets = slices.DeleteFunc(targets, isLinkLocal); len(targets) == 0 {
+			return nil, "", "connect", errLinkLocal
+		}
+	}
+	s, to, err := d.connect(ctx, targets)
+	return s, to.String(), "connect", err
+}
+
+// dialBy has the user's Dialer connect.
+func dialBy(ctx context.Context, dialer func(context.Context, string, string) (net.Conn, error), at Address) (*sock, error) {
+	network := "tcp"
+	if at.path != "" {
+		network = "unix"
+	}
+	nc, err := dialer(ctx, network, at.Endpoint())
+	if err != nil {
+		return nil, foreign(err)
+	}
+	if nc == nil {
+		return nil, errors.New("the Dialer has returned neither a connection nor an error")
+	}
+	return sockOf(nc)
+}
+
+// checkNamed is for a host that only servers name, and that a Dialer looks up. Resolvers and proxies read an address in
+// other spellings than ours, such as 0xa9fea9fe: no name ends in a number.
+func checkNamed(host string) error {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		if isLinkLocal(target{addr: netip.AddrPortFrom(ip, 0)}) {
+			return errLinkLocal
+		}
+		return nil
+	}
+	last := host[strings.LastIndexByte(host, '.')+1:]
+	if _, err := strconv.ParseUint(last, 0, 64); err == nil || errors.Is(err, strconv.ErrRange) || strings.Trim(last, "0123456789") == "" {
+		return &RefusedError{Reason: "a server has named a host that ends in a number, and is no address", Remedy: "list it, if a master is there"}
+	}
+	return nil
 }
 
 // waitOn returns what waits for a connection that was made: until ctx ends, and for as long as there is patience.

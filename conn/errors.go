@@ -53,6 +53,17 @@ func awaitAnswer(ctx context.Context, p *Poller, s *sock, want Interest) error {
 	return err
 }
 
+// foreign is an error of a connection of the user's own, or of its Dialer. It says nothing of the master: so it is none of
+// those by which a master is judged.
+func foreign(err error) error {
+	for _, verdict := range []error{ErrNoListener, ErrRefused, ErrNotMaster, ErrUnanswered} {
+		if errors.Is(err, verdict) {
+			return errors.New(err.Error())
+		}
+	}
+	return err
+}
+
 // closedError says what is closed, and is known by the names that the standard library
 // has for that.
 type closedError string

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
 	"time"
 
 	"github.com/redburst/redburst/resp"
@@ -58,6 +59,18 @@ type Options struct {
 	// ClientName is what CLIENT LIST shows on the master. It may hold printable ASCII
 	// without spaces; anything else is refused. Empty: none is set.
 	ClientName string
+
+	// Dialer, if set, makes each connection, also those to sentinels and nodes of a cluster. The network is "tcp" or
+	// "unix", the address a host and port, or a path, as it was given or named: no name is looked up, so another
+	// spelling of a place is another place, and [Conn.RemoteAddr] is the address that was asked for. It must
+	// return when its context ends, and its connection must outlive that. Several goroutines may call it at once.
+	//
+	// Dial owns what it returns. A *net.TCPConn or *net.UnixConn is used as a socket of Dial's own is: Dial takes its
+	// descriptor, and closes it. Any other is read and written by two goroutines, and Close and Abort do not wait
+	// for its Close. Its Close must end its Read and its Write. TLS is spoken over it, see TLS. Its errors have the
+	// Op "connect", "read" or "write", and are never [ErrNoListener], [ErrRefused], [ErrNotMaster] or
+	// [ErrUnanswered]: they are of whoever stands in between.
+	Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// DialTimeout bounds a whole Dial: credentials, sentinels, name lookup, connect, TLS
 	// and handshake. Zero or less: 1 s.

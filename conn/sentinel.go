@@ -179,7 +179,7 @@ func (a Address) locate(ctx context.Context, opt *Options) (p place, disagreemen
 			deadline, _ := ctx.Deadline()
 			ctx, cancel := share(ctx, deadline, 4)
 			defer cancel()
-			if ResolvesTo(ctx, p.endpoint, a.hint) {
+			if opt.Dialer == nil && ResolvesTo(ctx, p.endpoint, a.hint) {
 				p.endpoint = a.hint // another spelling of the known place
 			}
 		}
@@ -272,7 +272,7 @@ func (a Address) poll(ctx context.Context, opt *Options) (agreed place, all []pl
 			continue
 		}
 		all = count(all, got.place)
-		if p, ok := agree(all, len(sentinels), a.hint, lookUp(ctx)); ok {
+		if p, ok := agree(all, len(sentinels), a.hint, lookUp(ctx, opt)); ok {
 			return p, nil, nil
 		}
 	}
@@ -369,9 +369,13 @@ func agree(places []place, total int, known string, lookUp func(endpoint string)
 	return agreed, true
 }
 
-// lookUp is addressesOf with a context, of which each call uses up half at most.
-func lookUp(ctx context.Context) func(endpoint string) []netip.AddrPort {
+// lookUp is addressesOf with a context, of which each call uses up half at most. Beside a Dialer it knows of none: what a
+// name means there is the Dialer's.
+func lookUp(ctx context.Context, opt *Options) func(endpoint string) []netip.AddrPort {
 	return func(endpoint string) []netip.AddrPort {
+		if opt.Dialer != nil {
+			return nil
+		}
 		deadline, _ := ctx.Deadline()
 		ctx, cancel := share(ctx, deadline, 2)
 		defer cancel()
@@ -407,7 +411,7 @@ func FollowGroup(ctx context.Context, a Address, opt Options, moved func(to stri
 		return
 	}
 	sentinels := strings.Split(a.sentinels, ",")
-	f := groupFollower{reported: make([]string, len(sentinels)), notify: moved, timeout: opt.dialTimeout()}
+	f := groupFollower{reported: make([]string, len(sentinels)), notify: moved, opt: &opt}
 	var all sync.WaitGroup
 	for i, from := range sentinels {
 		all.Go(func() {
@@ -423,8 +427,8 @@ func FollowGroup(ctx context.Context, a Address, opt Options, moved func(to stri
 
 // A groupFollower has what the sentinels of a group say at the moment.
 type groupFollower struct {
-	notify  func(to string)
-	timeout time.Duration // for looking up names
+	notify func(to string)
+	opt    *Options
 
 	mu       sync.Mutex
 	reported []string // by each sentinel; empty if it cannot be heard
@@ -435,7 +439,7 @@ type groupFollower struct {
 // report takes note of what sentinel i says. If a majority agrees on something new then, it
 // calls notify.
 func (f *groupFollower) report(ctx context.Context, i int, to string) {
-	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	ctx, cancel := context.WithTimeout(ctx, f.opt.dialTimeout())
 	defer cancel()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -444,7 +448,7 @@ func (f *groupFollower) report(ctx context.Context, i int, to string) {
 	for _, one := range f.reported {
 		places = count(places, place{endpoint: one})
 	}
-	p, ok := agree(places, len(f.reported), f.notified, lookUp(ctx))
+	p, ok := agree(places, len(f.reported), f.notified, lookUp(ctx, f.opt))
 	if ok && p.endpoint != f.agreed {
 		f.notified = p.endpoint
 		f.notify(p.endpoint)

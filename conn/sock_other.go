@@ -20,6 +20,7 @@ const (
 // abort returns.
 type sock struct {
 	nc      net.Conn
+	foreign bool // nobody knows how long its Close takes, nor whether it has deadlines
 	wg      sync.WaitGroup
 	drained chan struct{} // closed when writeBehind has ended
 
@@ -50,7 +51,17 @@ func dialSock(ctx context.Context, _ *Poller, to target) (*sock, error) {
 		}
 		return nil, withoutAddrs(err)
 	}
+	return sockOf(nc)
+}
+
+// sockOf makes a connection a sock, and owns it from then on. It never fails on this system.
+func sockOf(nc net.Conn) (*sock, error) {
 	s := &sock{nc: nc, drained: make(chan struct{})}
+	switch nc.(type) {
+	case *net.TCPConn, *net.UnixConn:
+	default:
+		s.foreign = true
+	}
 	s.state.L = &s.mu
 	s.wg.Go(s.readAhead)
 	s.wg.Go(s.writeBehind)
@@ -64,7 +75,7 @@ func (s *sock) readAhead() {
 		n, err := s.nc.Read(buf)
 		s.mu.Lock()
 		s.in = append(s.in, buf[:n]...)
-		s.inErr = withoutAddrs(err)
+		s.inErr = foreign(withoutAddrs(err))
 		s.changed()
 		for len(s.in) > sockBuffer-len(buf) && !s.closed {
 			s.state.Wait()
@@ -95,7 +106,7 @@ func (s *sock) writeBehind() {
 		_, err := s.nc.Write(buf)
 		s.mu.Lock()
 		s.out = s.out[:copy(s.out, s.out[min(len(buf), len(s.out)):])]
-		s.outErr = withoutAddrs(err)
+		s.outErr = foreign(withoutAddrs(err))
 		s.changed()
 		if err != nil {
 			return
@@ -188,8 +199,8 @@ func (s *sock) abort() error {
 	if s == nil { // of a zero Conn
 		return errClosed
 	}
-	if tcp, ok := s.nc.(*net.TCPConn); ok {
-		tcp.SetLinger(0)
+	if l, ok := s.nc.(interface{ SetLinger(int) error }); ok {
+		l.SetLinger(0)
 	}
 	return s.shutdown(true)
 }
@@ -211,8 +222,20 @@ func (s *sock) shutdown(discard bool) error {
 	for _, p := range pollers {
 		p.remove(s)
 	}
+	if s.foreign {
+		go s.end(discard, time.After(drainTimeout))
+		return nil
+	}
+	return s.end(discard, nil)
+}
+
+// end closes nc when what Write has accepted is sent, or it is late, and waits for the goroutines.
+func (s *sock) end(discard bool, late <-chan time.Time) error {
 	if !discard {
-		<-s.drained
+		select {
+		case <-s.drained:
+		case <-late:
+		}
 	}
 	err := s.nc.Close()
 	s.wg.Wait()

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
+	"sync"
 	"time"
 
 	"github.com/redburst/redburst/conn"
@@ -243,4 +245,70 @@ func (m *Mux) place(i int, c *conn.Conn, pause time.Duration) error {
 	m.judge(s.since)
 	m.push()
 	return nil
+}
+
+// dialsAtOnce is how many calls of a Dialer run at a time for one address. A sentinel or node is asked by several at once;
+// of calls that hang, there must not be more with each try.
+const dialsAtOnce = 4
+
+type dialer = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// boundedDialer makes a user's Dialer one that returns when its context ends, and does not panic.
+func boundedDialer(dial dialer) dialer {
+	type place struct {
+		calls chan struct{} // those that run
+		users int           // those and the ones that wait
+	}
+	type result struct {
+		c   net.Conn
+		err error
+	}
+	var mu sync.Mutex
+	places := map[string]*place{}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		mu.Lock()
+		p := places[address]
+		if p == nil {
+			p = &place{calls: make(chan struct{}, dialsAtOnce)}
+			places[address] = p
+		}
+		p.users++
+		mu.Unlock()
+		leave := func() {
+			mu.Lock()
+			defer mu.Unlock()
+			if p.users--; p.users == 0 {
+				delete(places, address)
+			}
+		}
+		select {
+		case p.calls <- struct{}{}:
+		case <-ctx.Done():
+			leave()
+			return nil, fmt.Errorf("the Dialer has not returned from %d calls before: %w", dialsAtOnce, context.Cause(ctx))
+		}
+		done := make(chan result)
+		go func() {
+			defer leave()
+			defer func() { <-p.calls }()
+			var r result
+			func() {
+				defer catchPanic(&r.err)
+				r.c, r.err = dial(ctx, network, address)
+			}()
+			select {
+			case done <- r:
+			case <-ctx.Done(): // nobody waits for it
+				if r.c != nil {
+					r.c.Close()
+				}
+			}
+		}()
+		select {
+		case r := <-done:
+			return r.c, r.err
+		case <-ctx.Done():
+			return nil, fmt.Errorf("the Dialer has not returned: %w", context.Cause(ctx))
+		}
+	}
 }

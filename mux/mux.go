@@ -27,7 +27,9 @@ type Config struct {
 	// Conn says how each of them is connected. Its Credentials function is called again
 	// before the credentials end that it has returned, and the masters are told the new ones,
 	// one master after the other. Its context ends after the dial timeout. A panic of it counts
-	// as an error. A Patience of zero means 30 s.
+	// as an error, and one of its Dialer does. The Dialer is called in a goroutine of its own, and
+	// given up when its context ends: what it returns later is closed. Of calls for one address,
+	// four run at a time, those included that were given up. A Patience of zero means 30 s.
 	Conn conn.Options
 	// StallTime is how long a master may owe replies and send none before it is suspected
 	// to hang. If it sends none for a quarter of that more, its connection is reset and it is

@@ -90,6 +90,9 @@ func prepare(cfg Config) (*Mux, error) {
 			return ask(ctx, master)
 		}
 	}
+	if cfg.Conn.Dialer != nil {
+		cfg.Conn.Dialer = boundedDialer(cfg.Conn.Dialer)
+	}
 	m := &Mux{
 		cfg:          cfg,
 		majority:     n/2 + 1,

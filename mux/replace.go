@@ -117,7 +117,7 @@ func (m *Mux) mayAnswer(ctx context.Context, at conn.Address) error {
 	if err != nil {
 		return err
 	}
-	c, err := conn.Dial(ctx, bare, conn.Options{TLS: m.cfg.Conn.TLS, DialTimeout: m.cfg.Conn.DialTimeout, Wrap: m.cfg.Conn.Wrap})
+	c, err := conn.Dial(ctx, bare, conn.Options{TLS: m.cfg.Conn.TLS, Dialer: m.cfg.Conn.Dialer, DialTimeout: m.cfg.Conn.DialTimeout, Wrap: m.cfg.Conn.Wrap})
 	if err == nil {
 		c.Close()
 		return fmt.Errorf("%w: %s", ErrAnswers, at)
