@@ -54,6 +54,11 @@ func TestDialsLeaveNothingBehind(t *testing.T) {
 			{secure, conn.Options{}, patient},
 			{"rediss://" + secure, conn.Options{}, patient},
 			{"127.0.0.1:1", conn.Options{}, patient},
+			{m.addr(), conn.Options{Dialer: bySocket}, patient},
+			{m.addr(), conn.Options{Dialer: byWrapper}, patient},
+			{"redis://" + m.addr() + "/99", conn.Options{Dialer: byPipe}, patient},
+			{secure, conn.Options{TLS: withTLS.TLS, Dialer: byPipe}, patient},
+			{secure, conn.Options{TLS: withTLS.TLS, Dialer: bySocket}, patient},
 			{"no-such-master.invalid", conn.Options{}, patient},
 			{"unix:///nowhere", conn.Options{}, patient},
 			{hangs, conn.Options{}, time.Millisecond},
@@ -66,7 +71,7 @@ func TestDialsLeaveNothingBehind(t *testing.T) {
 		}
 		// The context ends at any point of the dial.
 		for wait := time.Duration(0); wait < time.Millisecond; wait += 50 * time.Microsecond {
-			for addr, opt := range map[string]conn.Options{m.addr(): {}, secure: withTLS} {
+			for addr, opt := range map[string]conn.Options{m.addr(): {}, secure: withTLS, "unix://" + m.socket: {Dialer: byWrapper}} {
 				ctx, cancel := context.WithTimeout(t.Context(), wait)
 				c, err := conn.Dial(ctx, parse(t, addr), opt)
 				if err == nil {

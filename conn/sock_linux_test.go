@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -152,3 +153,65 @@ func TestWaitingParksNoThread(t *testing.T) {
 		}
 	}
 }
+
+// What a sock has written to a connection that takes nothing is bounded, and neither close nor abort waits for it. Both ends
+// of the bridge end then.
+func TestABridgeIsBoundedAndEnds(t *testing.T) {
+	for _, end := range []func(*sock) error{(*sock).close, (*sock).abort} {
+		ours, theirs := net.Pipe()
+		s, err := sockOf(ours)
+		require.NoError(t, err)
+		written := 0
+		for n := 1; n > 0; written += n {
+			n, err = s.Write(make([]byte, 64<<10))
+			require.NoError(t, err)
+			require.Less(t, written, 4<<20)
+		}
+		require.NoError(t, end(s))
+		require.ErrorIs(t, end(s), net.ErrClosed)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			theirs.Write([]byte("what nobody reads"))
+			for err == nil {
+				_, err = theirs.Read(make([]byte, 1<<10))
+			}
+		}()
+		conntest.Soon(t, "it was closed", ended)
+	}
+}
+
+// After an abort nothing more is sent, though something was under way, and the connection does not take notice of its Close.
+func TestAnAbortedBridgeSendsNothingMore(t *testing.T) {
+	nc := &deaf{writing: make(chan struct{}), goOn: make(chan struct{})}
+	s, err := sockOf(nc)
+	require.NoError(t, err)
+	_, err = s.Write([]byte("first"))
+	require.NoError(t, err)
+	conntest.Soon(t, "it is sent", nc.writing)
+	_, err = s.Write([]byte("second"))
+	require.NoError(t, err)
+	b := s.bridge
+	require.NoError(t, s.abort())
+	close(nc.goOn)
+	require.Eventually(t, func() bool { return b.far.SetDeadline(time.Time{}) != nil }, 20*time.Second, time.Millisecond, "the far end is closed")
+	require.EqualValues(t, 1, nc.writes.Load())
+}
+
+// deaf is a connection whose Write goes on though it was closed.
+type deaf struct {
+	net.Conn
+	writing, goOn chan struct{}
+	writes        atomic.Int64
+}
+
+func (d *deaf) Write(p []byte) (int, error) {
+	if d.writes.Add(1) == 1 {
+		close(d.writing)
+	}
+	<-d.goOn
+	return len(p), nil
+}
+
+func (d *deaf) Read([]byte) (int, error) { <-d.goOn; return 0, net.ErrClosed }
+func (d *deaf) Close() error             { return nil }
