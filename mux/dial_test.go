@@ -1,10 +1,14 @@
 package mux_test
 
 import (
+	"context"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -79,4 +83,76 @@ func TestHandshakeOfAMasterThatOnlyPushesEnds(t *testing.T) {
 		}}})
 	eventually(t, "the dial has timed out", func() bool { return errors.Is(m.Masters()[2].Err, os.ErrDeadlineExceeded) })
 	require.NoError(t, m.Close())
+}
+
+// A Dialer that hangs, and ignores its context, is given up when the dial timeout has passed, and asked anew while few hang.
+// Its connections that come too late are closed. Nothing waits for it.
+func TestHungDialerIsGivenUp(t *testing.T) {
+	t.Parallel()
+	hung, other := newFake(t, "a", steady(0)), newFake(t, "b", steady(0))
+	var calls, open atomic.Int64
+	release := make(chan struct{})
+	m, err := mux.New(mux.Config{Masters: []string{hung.addr(), other.addr()}, BackoffMax: time.Millisecond, Conn: conn.Options{
+		DialTimeout: 300 * time.Millisecond,
+		Dialer: func(_ context.Context, network, address string) (net.Conn, error) {
+			if address == hung.addr() {
+				calls.Add(1)
+				<-release
+			}
+			c, err := net.Dial(network, address)
+			if err == nil && address == hung.addr() {
+				open.Add(1)
+				c = &closeCounter{Conn: c, open: &open}
+			}
+			return c, err
+		},
+	}})
+	require.NoError(t, err)
+	eventually(t, "the other is up", func() bool { return m.Masters()[1].Phase == mux.Up })
+	eventually(t, "it is shown", func() bool {
+		s := m.Masters()[0]
+		return s.Phase == mux.Down && errors.Is(s.Err, os.ErrDeadlineExceeded) && strings.Contains(s.Err.Error(), "the Dialer has not returned from 4 calls before")
+	})
+	require.EqualValues(t, 4, calls.Load())
+	require.NoError(t, m.Close())
+	close(release)
+	eventually(t, "what came too late is closed", func() bool { return open.Load() == 0 })
+	require.EqualValues(t, 4, calls.Load())
+}
+
+type closeCounter struct {
+	net.Conn
+	open *atomic.Int64
+	once sync.Once
+}
+
+func (c *closeCounter) Close() error {
+	c.once.Do(func() { c.open.Add(-1) })
+	return c.Conn.Close()
+}
+
+// A panic of a Dialer is its error. The next try may go well, also after many.
+func TestPanicOfADialerIsItsError(t *testing.T) {
+	t.Parallel()
+	master := newFake(t, "a", steady(0))
+	var calls atomic.Int64
+	var told atomic.Bool
+	m, err := mux.New(patiently(mux.Config{Masters: []string{master.addr()}, BackoffMax: time.Millisecond,
+		OnState: func(_ int, s mux.State) {
+			if s.Phase == mux.Down && strings.Contains(s.Err.Error(), "the dialler fell") {
+				told.Store(true)
+			}
+		},
+		Conn: conn.Options{Dialer: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if calls.Add(1) <= 10 {
+				panic("the dialler fell")
+			}
+			return new(net.Dialer).DialContext(ctx, network, address)
+		}},
+	}))
+	require.NoError(t, err)
+	t.Cleanup(func() { m.Close() })
+	waitUp(t, m, 1)
+	eventually(t, "it is told", told.Load)
+	require.EqualValues(t, 11, calls.Load())
 }

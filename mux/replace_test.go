@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -348,4 +349,31 @@ func TestPlaceIsGivenAwayOnce(t *testing.T) {
 		m.Close()
 		all.Wait()
 	}
+}
+
+// What a Dialer says of a place is of whoever stands in between: also if it is refused, nobody knows whether the master is
+// down. The server is asked through the Dialer, and may answer there alone.
+func TestRefusalOfADialerDoesNotTellThatAMasterIsDown(t *testing.T) {
+	t.Parallel()
+	old, newcomer := newFake(t, "a", steady(0)), newFake(t, "b", steady(0))
+	const at = "no-such-master.invalid:6379"
+	var refuses atomic.Bool
+	m := open(t, mux.Config{Masters: []string{at}, StallTime: 500 * time.Millisecond, Conn: conn.Options{
+		Dialer: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if address == at && refuses.Load() {
+				return nil, fmt.Errorf("the proxy: %w: %w", syscall.ECONNREFUSED, conn.ErrNoListener)
+			}
+			if address == at {
+				address = old.addr()
+			}
+			return new(net.Dialer).DialContext(ctx, network, address)
+		},
+	}})
+	require.ErrorIs(t, m.Replace(t.Context(), at, newcomer.addr(), "", true), mux.ErrAnswers)
+	refuses.Store(true)
+	old.stop()
+	require.ErrorIs(t, m.Replace(t.Context(), at, newcomer.addr(), "", false), mux.ErrMayAnswer)
+	require.Equal(t, at, m.Masters()[0].Addr)
+	require.NoError(t, m.Replace(t.Context(), at, newcomer.addr(), "", true))
+	require.Equal(t, newcomer.addr(), m.Masters()[0].Addr)
 }
