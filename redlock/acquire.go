@@ -20,7 +20,7 @@ const slotTries = 8
 //	ErrSplit               and ErrHeld: perhaps nobody has it
 //	ErrNoQuorum            too few masters answered
 //	ErrExpired             they answered too late
-//	ErrClosed              the client is closed
+//	ErrClosed              the client is closed, or shuts down
 //	ErrSecond              the second lock could not be taken, as its system fails ([WithSecond])
 //	the context's error    ctx ended before the masters had decided; its cause, too
 //
@@ -139,6 +139,9 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	if err := ctx.Err(); err != nil {
 		return unasked(OpLock, m.key, nil, "").endedBy(ctx, err)
 	}
+	if c.isShut() {
+		return unasked(OpLock, m.key, ErrClosed, "")
+	}
 	m.checkSecond()
 	if m.taken(c.now) {
 		return unasked(OpLock, m.key, ErrHeld, byThisMutex)
@@ -228,7 +231,7 @@ func (a *attempt) round(ctx context.Context, k *call) (left time.Duration, e *Ro
 	m, c := a.mutex, a.mutex.client
 	// It does not wait for the mutex: a context that it calls may call TryLock
 	// again while Close waits for the attempt that is under way.
-	if !c.attempts.TryRLock() {
+	if !c.enter() {
 		k.op.Started, k.op.Decided = 0, 0
 		return 0, unasked(OpLock, m.key, ErrClosed, ""), nil
 	}
@@ -268,6 +271,9 @@ func (a *attempt) round(ctx context.Context, k *call) (left time.Duration, e *Ro
 				far |= more
 			}
 		}
+	}
+	if reason == nil && c.isShut() {
+		reason = ErrClosed // and its keys are released
 	}
 	if reason == nil {
 		c.mend(&m.spec, k, far)

@@ -44,8 +44,19 @@ type core struct {
 	hints     hints
 	agreed    agreements
 	events    events
-	groups    bool // sentinels say where a master is, so it can be replaced by another
-	closed    chan struct{}
+	groups    bool          // sentinels say where a master is, so it can be replaced by another
+	shut      chan struct{} // closed when no lock is to be taken any more
+	closed    chan struct{} // closed by Close, after shut
+}
+
+// isShut reports whether no lock is to be taken any more: Shutdown or Close has begun.
+func (c *core) isShut() bool {
+	select {
+	case <-c.shut:
+		return true
+	default:
+		return false
+	}
 }
 
 func (c *core) takeCall() *call { return c.calls.Get().(*call) }

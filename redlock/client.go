@@ -42,6 +42,8 @@ type Client struct {
 	meetMaster    func(ctx context.Context, place int) (addr string, said conn.Server, err error)
 
 	attempts sync.RWMutex // held shared by each, until its release is sent; Close waits for them
+	busy     atomic.Int64 // functions of Do and Lead that run, and releases under way; Shutdown waits for them
+	shutting sync.Once
 	closing  sync.Once
 }
 
@@ -164,7 +166,7 @@ func prepare(cfg Config) *Client {
 	c.agreed.init()
 	c.releases.core = &c.core
 	c.meeting.init()
-	c.closed, c.replacing = make(chan struct{}), make(chan struct{}, 1)
+	c.shut, c.closed, c.replacing = make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
 	switch c.owner = cfg.Owner; c.owner {
 	case "":
 		c.owner = defaultOwner(cfg.ClientName)
@@ -315,7 +317,8 @@ func (c *Client) Note(ctx context.Context, key string) bool {
 // Close ends the connections and returns when nothing of the client is left. Every call that
 // waits returns with ErrClosed, and the contexts of KeepAlive end.
 //
-// It releases no lock: a lock that is still held ends with its TTL. But for up to 100 ms it waits
+// It releases no lock: a lock that is still held ends with its TTL ([Client.Shutdown] waits until it
+// is released). But for up to 100 ms it waits
 // for releases that are on their way to connected masters, also those of attempts that it has
 // interrupted, so that they leave no key there. It waits as long for waiters to leave the queues
 // between processes.
@@ -324,6 +327,7 @@ func (c *Client) Note(ctx context.Context, key string) bool {
 // (see [Observer]). It may be called more than once. It returns nil.
 func (c *Client) Close() (err error) {
 	c.check()
+	c.shutting.Do(func() { close(c.shut) })
 	c.closing.Do(func() { close(c.closed) })
 	defer func() { err = c.disconnect() }() // also if a context panics
 	c.renewer.close()

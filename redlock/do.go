@@ -44,6 +44,8 @@ func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(
 	if err := m.lockWithin(ctx, &o); err != nil {
 		return err
 	}
+	c.busy.Add(1) // while the lock is held: Shutdown knows of one or the other
+	defer c.busy.Add(-1)
 	stay := false // the work is done
 	defer func() {
 		e := m.unlock(context.WithoutCancel(ctx), stay)
@@ -62,7 +64,7 @@ func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(
 	held := c.renewer.add(ctx, &m.hold)
 	held.by = "Do"
 	defer held.stop()
-	if err := context.Cause(held); errors.Is(err, ErrLost) || errors.Is(err, ErrMaxLifetime) {
+	if err := context.Cause(held); errors.Is(err, ErrLost) || errors.Is(err, ErrMaxLifetime) || errors.Is(err, ErrClosed) {
 		return err
 	} else if err != nil {
 		return unasked(OpLock, key, nil, "").endedBy(ctx, held.Err())

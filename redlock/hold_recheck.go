@@ -15,8 +15,7 @@ import (
 // is in quarantine. So a lock survives if the other masters make a quorum. Otherwise it is lost at once, but stays on the masters until its holder lets go (loseUnseen). A lock that
 // survives has its full TTL again, even without a KeepAlive: a shorter TTL could undo a renewal that is under way.
 //
-// A rechecker keeps a list of the locks only if there is a group (core.groups). Otherwise no master is ever
-// replaced.
+// Its list of the locks is also what Shutdown waits for, so it has them even if there is no group.
 type rechecker struct {
 	core     *core
 	renewer  *renewer
@@ -32,12 +31,9 @@ type rechecker struct {
 // minSweep is the number of holds up to which they are not swept.
 const minSweep = 64
 
-// add adds the hold to those that are rechecked. Now and then it drops the holds without a valid lock: if their users
+// add adds the hold to the list. Now and then it drops the holds without a valid lock: if their users
 // never call Unlock, nothing else drops them.
 func (r *rechecker) add(h *hold) {
-	if !r.core.groups {
-		return
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.holds == nil {
@@ -56,9 +52,6 @@ func (r *rechecker) add(h *hold) {
 }
 
 func (r *rechecker) remove(h *hold) {
-	if !r.core.groups {
-		return
-	}
 	r.mu.Lock()
 	delete(r.holds, h)
 	r.mu.Unlock()

@@ -44,6 +44,7 @@ type renewer struct {
 	sending int          // renewals under way
 	timer   *time.Timer
 	asking  []*keepAlive // the masters are to be asked to notify of changes
+	shut    bool         // contexts have ended, and locks are renewed nevertheless
 	closed  bool
 	pool    sync.Pool // of *burst
 
@@ -107,7 +108,7 @@ func (r *renewer) addTo(ctx context.Context, h *hold, awaitsSecond bool) *keepAl
 	now := r.core.now()
 	k.until.Store(int64(h.until))
 	switch {
-	case r.closed:
+	case r.closed || r.shut && awaitsSecond:
 		k.why = lostTo(h.key, ErrClosed)
 	case h.state(now) != stateHeld || h.awaitsSecond() != awaitsSecond:
 		k.why = lostTo(h.key, ErrNotHeld)
@@ -125,11 +126,14 @@ func (r *renewer) addTo(ctx context.Context, h *hold, awaitsSecond bool) *keepAl
 		heap.Push(&r.heap, k)
 		r.arm(now)
 	}
-	over := k.why != nil // read under mu: the renewer may set why later
+	why := k.why // read under mu: the renewer may set it later
+	if why == nil && r.shut {
+		why = shutDown(h.key)
+	}
 	h.mu.Unlock()
 	r.mu.Unlock()
-	if over {
-		k.cancel(k.why)
+	if why != nil {
+		k.cancel(why)
 	}
 	return k
 }
@@ -344,6 +348,32 @@ func (r *renewer) removeAll(keeps *keepAlive, why func(*keepAlive) error) (over 
 	return over
 }
 
+// shutDown is why a context ends whose lock is kept nevertheless.
+func shutDown(key string) error { return unasked(OpRenew, key, ErrClosed, "") }
+
+// shutdown ends the contexts of all keepAlives, and goes on renewing their locks. A lock whose second lock is still to
+// be taken is given back.
+func (r *renewer) shutdown() {
+	var pending []*keepAlive
+	r.mu.Lock()
+	r.shut = true
+	all := slices.Clone(r.heap)
+	for _, k := range all {
+		if k.awaitsSecond {
+			r.remove(k, lostTo(k.hold.key, ErrClosed))
+			pending = append(pending, k)
+		}
+	}
+	r.arm(r.core.now())
+	r.mu.Unlock()
+	for _, k := range all {
+		defer k.cancel(shutDown(k.hold.key)) // all of them even if a context panics
+	}
+	for _, k := range pending {
+		r.giveBackPending(k.hold)
+	}
+}
+
 // close ends all keepAlives. The mux ends the burst that is under way.
 func (r *renewer) close() {
 	r.mu.Lock()
@@ -476,7 +506,7 @@ func (r *renewer) advance(now time.Duration) (over []*keepAlive) {
 		k := r.heap[0]
 		deadline := k.deadline()
 		switch {
-		case k.Context.Err() != nil: // its parent has ended
+		case k.Context.Err() != nil && !r.shut: // its parent has ended
 			r.remove(k, nil)
 			continue
 		case now >= deadline:

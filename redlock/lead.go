@@ -34,6 +34,7 @@ import (
 //	an error, before its context has ended   it steps down, and Lead returns the error
 //	anything, after a loss                   Lead campaigns again: the error may be that of the loss
 //	anything, after the maximum lifetime     likewise, after the pause
+//	anything, after the client was shut down likewise, with ErrClosed in place of ctx's error
 //	anything, after the end of ctx           Lead returns ctx's error and cause, and that of fn if it is
 //	                                         another
 //
@@ -67,13 +68,16 @@ func (c *Client) Lead(ctx context.Context, key string, ttl time.Duration, fn fun
 		if ctx.Err() != nil {
 			return stoppedLeading(ctx, key, err)
 		}
+		if err != nil && c.isShut() {
+			err = errors.Join(err, unasked(OpLead, key, ErrClosed, ""))
+		}
 		if err != nil {
 			return err
 		}
 		if pause {
 			select {
 			case <-ctx.Done():
-			case <-c.closed:
+			case <-c.shut:
 			case <-time.After(ttl/10 + rand.N(ttl/10)):
 			}
 		}
@@ -92,6 +96,8 @@ func stoppedLeading(ctx context.Context, key string, err error) error {
 // lead runs one leadership, with a lock that was taken. It returns fn's error if fn returned
 // before its context had ended, and whether others are to come first.
 func (m *Mutex) lead(ctx context.Context, fn func(ctx context.Context) error) (pause bool, err error) {
+	m.client.busy.Add(1) // as Do
+	defer m.client.busy.Add(-1)
 	defer m.unlock(context.WithoutCancel(ctx), false)
 	k := m.client.renewer.add(context.WithoutCancel(ctx), &m.hold)
 	k.by = "Lead"
@@ -108,6 +114,8 @@ func (m *Mutex) lead(ctx context.Context, fn func(ctx context.Context) error) (p
 		return false, err
 	case o.Err() == nil:
 		return true, err
+	case errors.Is(context.Cause(o), ErrClosed) && !errors.Is(err, o.Err()) && !errors.Is(err, ErrClosed):
+		return false, err
 	}
 	return errors.Is(context.Cause(o), ErrMaxLifetime), nil
 }

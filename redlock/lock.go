@@ -64,6 +64,9 @@ func (m *Mutex) lock(ctx, waiting context.Context, bounded bool) *RoundError {
 	if err := waiting.Err(); err != nil {
 		return unasked(OpLock, m.key, nil, "").endedBy(waiting, err)
 	}
+	if c.isShut() {
+		return unasked(OpLock, m.key, ErrClosed, "")
+	}
 	if e := m.heldWithin(ctx); e != nil {
 		return e
 	}
@@ -97,7 +100,7 @@ func (m *Mutex) untilAgreed(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-c.closed:
+		case <-c.shut:
 			return ErrClosed
 		case <-time.After(kind.AgreedPause + rand.N(kind.AgreedPause)):
 		}

@@ -100,6 +100,8 @@ func (m *Mutex) Release() error {
 		closed = true
 	default:
 	}
+	c.busy.Add(1) // before Shutdown finds the lock let go of
+	defer c.busy.Add(-1)
 	r.lingers = true
 	was := m.postRelease(endedContext, r)
 	switch {
@@ -118,9 +120,11 @@ func (m *Mutex) Release() error {
 // time.
 func (m *Mutex) unlock(ctx context.Context, linger bool) *RoundError {
 	c := m.client
+	c.busy.Add(1) // before Shutdown finds the lock let go of
 	r := c.releases.take()
 	kept := false
 	defer func() {
+		c.busy.Add(-1)
 		if !kept {
 			c.releases.put(r)
 		}
@@ -243,15 +247,10 @@ func (m *Mutex) post(r *release, rest time.Duration) {
 // whether it has. in is the lock's relay; nil if it is in none.
 func (m *Mutex) handOver(in *relay, r *release, until time.Duration, switches uint64) bool {
 	c := m.client
-	if c.localQueues.empty(m.names()) || !c.attempts.TryRLock() { // as an attempt does
+	if c.localQueues.empty(m.names()) || !c.enter() {
 		return false
 	}
 	defer c.attempts.RUnlock()
-	select {
-	case <-c.closed:
-		return false
-	default:
-	}
 	return c.localQueues.handOver(&c.relays, &m.spec, in, r, until, switches)
 }
 

@@ -189,6 +189,9 @@ func (w *wait) untilFree(ctx context.Context, head, refused bool) error {
 	w.interval = interval{}
 	defer w.endInterval()
 	for next := w.begin(head, refused); ; {
+		if w.mutex.client.isShut() {
+			return ErrClosed
+		}
 		if in := w.waiter.subscription.given.Load(); in != nil && in.counting.Load() {
 			next = sleepOn
 		} else if in != nil {
@@ -223,10 +226,8 @@ func (w *wait) takeOver(ctx context.Context) (taken bool, err error) {
 		return false, nil
 	}
 	m, c := w.mutex, w.mutex.client
-	select {
-	case <-c.closed:
+	if c.isShut() {
 		return false, ErrClosed
-	default:
 	}
 	if err := ctx.Err(); err != nil {
 		return false, err
@@ -241,7 +242,6 @@ func (w *wait) takeOver(ctx context.Context) (taken bool, err error) {
 	}
 	w.acquired = true // from here on a panic unlocks it
 	defer m.unpin()
-	c.rechecker.add(&m.hold)
 	if c.rechecker.switches.Load() != switches && !c.rechecker.survives(&m.hold, token) {
 		w.acquired = false
 		return false, nil
@@ -262,11 +262,11 @@ func (m *Mutex) observeHandOver(ctx context.Context) {
 }
 
 // takeGiven puts the lock that the waiter was given into its Mutex, or declines it. open is false, and nothing is done,
-// if the client is being closed: Close takes the lock back. switches is the number of switches of groups before the
+// if the client is shut down: the lock is released when the waiter leaves. switches is the number of switches of groups before the
 // last holder left the list of the rechecks. The token is nil if no master can switch.
 func (w *wait) takeGiven() (switches uint64, token []byte, taken, open bool) {
 	m, c := w.mutex, w.mutex.client
-	if !c.attempts.TryRLock() { // as an attempt does
+	if !c.enter() {
 		return 0, nil, false, false
 	}
 	defer c.attempts.RUnlock()
@@ -278,7 +278,9 @@ func (w *wait) takeGiven() (switches uint64, token []byte, taken, open bool) {
 	if c.groups {
 		token = slices.Clone(in.token) // before it is taken: the relay can be another lock's then
 	}
-	if taken = in.take(&m.hold); !taken {
+	if taken = in.take(&m.hold); taken {
+		c.rechecker.add(&m.hold)
+	} else {
 		in.giveBack(&c.core, &m.spec, slices.Clone(in.token), 0)
 		m.notifyReleased(0, 0)
 	}
@@ -325,7 +327,7 @@ func (w *wait) sleepUnsubscribed(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-w.mutex.client.closed:
+	case <-w.mutex.client.shut:
 		return ErrClosed
 	case <-w.waiter.subscription.woken:
 		return nil

@@ -403,6 +403,20 @@ func (qs *localQueues) counted(r *relay) {
 	}
 }
 
+// wake wakes all waiters.
+func (qs *localQueues) wake() {
+	for i := range qs.shards {
+		s := &qs.shards[i]
+		s.mu.Lock()
+		for _, q := range s.queues {
+			for e := q.head; e != nil; e = e.next {
+				e.waiter.subscription.wake()
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
 // takeBack releases the locks that waiters were given and have not taken over. From then on none may be given.
 func (qs *localQueues) takeBack() {
 	for i := range qs.shards {
