@@ -13,6 +13,8 @@ import (
 type hold struct {
 	spec
 	lifetime time.Duration // after which KeepAlive lets go; 0 if never
+	nextSlot atomic.Int32  // if the lock has slots, the one that the next attempt is to take; 0 for any
+	listed   int32         // its place in the rechecker's list, from 1 on; 0 if it is not there. Guarded by rechecker.mu
 
 	// mu guards what follows. An extend is posted under it, or under the renewer's mu, so that
 	// none is posted after an Unlock has taken the token away.

@@ -24,7 +24,7 @@ type rechecker struct {
 	running  sync.WaitGroup // that goroutine
 
 	mu    sync.Mutex // comes before hold.mu
-	holds map[*hold]struct{}
+	holds []*hold
 	cap   int // sweep when there are more holds, and more than minSweep
 }
 
@@ -36,16 +36,16 @@ const minSweep = 64
 func (r *rechecker) add(h *hold) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.holds == nil {
-		r.holds = map[*hold]struct{}{}
+	if h.listed == 0 {
+		r.holds = append(r.holds, h)
+		h.listed = int32(len(r.holds))
 	}
-	r.holds[h] = struct{}{}
 	if len(r.holds) <= max(r.cap, minSweep) {
 		return
 	}
-	for h := range r.holds {
+	for _, h := range slices.Backward(r.holds) { // those behind were looked at
 		if h.remaining(r.core.now) == 0 {
-			delete(r.holds, h)
+			r.drop(h)
 		}
 	}
 	r.cap = 2 * len(r.holds)
@@ -53,17 +53,23 @@ func (r *rechecker) add(h *hold) {
 
 func (r *rechecker) remove(h *hold) {
 	r.mu.Lock()
-	delete(r.holds, h)
-	r.mu.Unlock()
+	defer r.mu.Unlock()
+	if h.listed != 0 {
+		r.drop(h)
+	}
 }
 
-func (r *rechecker) list() (all []*hold) {
+// drop takes the hold out of the list. The last one takes its place.
+func (r *rechecker) drop(h *hold) {
+	last := len(r.holds) - 1
+	r.holds[last].listed, r.holds[h.listed-1] = h.listed, r.holds[last]
+	r.holds[last], r.holds, h.listed = nil, r.holds[:last], 0
+}
+
+func (r *rechecker) list() []*hold {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for h := range r.holds {
-		all = append(all, h)
-	}
-	return all
+	return slices.Clone(r.holds)
 }
 
 // switched is the mux's hook for a group that has switched to another master. One recheck runs at a time, and one

@@ -30,7 +30,7 @@ var layers = []string{
 	"hold", "hold_release", "hold_relay", "hold_extension", "hold_keepalive", "hold_subscription", "hold_renewer", "hold_backing", "hold_recheck",
 	"wait_subscription", "wait_contention", "wait_look", "wait_global_queue_script", "wait_global_queue",
 	"wait_local_queue", "watch_subscription",
-	"option", "config", "client", "ready", "replace", "mutex", "holders", "acquire_split", "acquire", "unlock", "locks_pattern", "locks_script", "locks_bounds", "locks", "revoke", "wait", "lock", "do", "lead",
+	"option", "config", "client", "shutdown", "ready", "replace", "mutex", "holders", "acquire_split", "acquire", "unlock", "locks_pattern", "locks_script", "locks_bounds", "locks", "revoke", "wait", "lock", "do", "lead",
 	"watch", "doc",
 }
 

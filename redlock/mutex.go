@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/redburst/redburst/redlock/internal/kind"
@@ -25,9 +24,8 @@ import (
 // wake it, if it reads for the others meanwhile.
 type Mutex struct {
 	hold
-	client   *Client      // see mustClient
-	invalid  error        // why it cannot be used; nil if it can
-	nextSlot atomic.Int32 // if the lock has slots, the one that the next attempt is to take; 0 for any
+	client  *Client // see mustClient
+	invalid error   // why it cannot be used; nil if it can
 }
 
 // NewMutex returns a lock on a key. It is not taken yet. The TTL is how long the lock outlives a
