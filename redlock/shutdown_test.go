@@ -256,6 +256,25 @@ func TestShutdownWaitsForALeader(t *testing.T) {
 	})
 }
 
+// A leader that has lost its lock is waited for, too.
+func TestShutdownWaitsForWhatALeaderCleansUp(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		leads, end, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+		go func() {
+			ended <- c.Lead(t.Context(), "k", ttl, func(context.Context) error { close(leads); <-end; return nil })
+		}()
+		<-leads
+		r.set(flush, 0, 1, 2)
+		time.Sleep(2 * ttl)
+		done := shuts(t.Context(), c)
+		time.Sleep(ttl)
+		require.Empty(t, done)
+		close(end)
+		require.NoError(t, <-done)
+		require.ErrorIs(t, <-ended, ErrClosed)
+	})
+}
+
 // An Unlock that waits for the masters has their answer before the client is closed.
 func TestShutdownWaitsForAnUnlock(t *testing.T) {
 	simulated(t, 3, Config{RoundTimeout: time.Second}, func(t *testing.T, c *Client, r *fakeRounds) {
