@@ -375,6 +375,21 @@
 // can read it. Both survive a restart of all their servers, as they write to disk; a master does
 // only if it is configured to.
 //
+// # How a service stops
+//
+// [Client.Shutdown] ends a service's locks without taking one from work that goes on:
+//
+//	stop, cancel := context.WithTimeout(context.Background(), 20*time.Second) // less than the orchestrator's patience
+//	defer cancel()
+//	if err := client.Shutdown(stop); err != nil {
+//		log.Print(err) // names what is still held, and ends with its TTL
+//	}
+//
+// No new lock is taken, contexts end with a cause that wraps ErrClosed, functions return, their locks are released, and
+// the client is closed. Meanwhile the locks are renewed. So call it instead of cancelling the contexts that Do and
+// KeepAlive were given: a lock whose parent context has ended before is not renewed once that was noticed, and can
+// expire while its function still cleans up.
+//
 // # How it waits
 //
 // [Mutex.Lock] waits until the lock is taken or its context is done. Waiters of one client for
@@ -526,7 +541,7 @@
 //	      v               v
 //	Mutex.TryLock (attempt), Extend, KeepAlive, Unlock, Release
 //	      |               |             ^ switches of a Sentinel group
-//	      |               +--> rechecker: asks again for every lock that is held
+//	      |               +--> rechecker: asks again for every lock that is held; Shutdown waits for those
 //	      |               |
 //	      |               +--> relay: a lock that goes from one holder of the client to the next
 //	      |               |
@@ -562,7 +577,7 @@
 //
 //	Client.attempts   shared by each attempt, from its first command to its release; Close
 //	                  takes it alone, to wait for them. An attempt only tries to take it, and so
-//	                  does a hand-over.
+//	                  do a hand-over and Shutdown.
 //	guard.raising     while a longer TTL is told to the mux; no hook takes it
 //	rechecker.mu      the set of holds
 //	a shard of        the local queues of some keys; several shards are locked in their order

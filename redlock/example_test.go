@@ -417,3 +417,33 @@ func ExampleClient_Lead() {
 	// led from 10.0.0.7:8080
 	// true
 }
+
+// A service that stops: work is told to end, and keeps its lock until it has.
+func ExampleClient_Shutdown() {
+	masters := five()
+	defer masters.Close()
+	ctx := context.Background()
+	client, err := redlock.Open(ctx, redlock.Config{Masters: masters.Addrs()})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	works, done := make(chan struct{}), make(chan error)
+	go func() {
+		done <- client.Do(ctx, "lock:orders:42", 10*time.Second, func(ctx context.Context) error {
+			close(works)
+			<-ctx.Done()
+			fmt.Println("the order is put back:", errors.Is(context.Cause(ctx), redlock.ErrClosed))
+			return nil
+		})
+	}()
+	<-works
+	stop, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	fmt.Println(client.Shutdown(stop), <-done)
+	fmt.Println(errors.Is(client.NewMutex("lock:orders:43", 10*time.Second).TryLock(ctx), redlock.ErrClosed))
+	// Output:
+	// the order is put back: true
+	// <nil> <nil>
+	// true
+}

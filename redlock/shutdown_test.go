@@ -24,12 +24,18 @@ func shuts(ctx context.Context, c *Client) <-chan error {
 	return ended
 }
 
-// works has Do run a function until end is closed. It returns when it runs.
-func works(t *testing.T, c *Client, opts ...Option) (ctx context.Context, end chan struct{}, ended chan error) {
-	end, ended = make(chan struct{}), make(chan error, 1)
-	runs := make(chan context.Context, 1)
+// works has Do run a function until end is called, at the test's end at the latest. It returns when it runs.
+func works(t *testing.T, c *Client, opts ...Option) (ctx context.Context, end func(), ended chan error) {
+	return runsUntilEnd(t, func(fn func(context.Context) error) error { return c.Do(context.Background(), "k", ttl, fn, opts...) })
+}
+
+// runsUntilEnd is works for whatever calls a function.
+func runsUntilEnd(t *testing.T, call func(fn func(context.Context) error) error) (ctx context.Context, end func(), ended chan error) {
+	over, runs := make(chan struct{}), make(chan context.Context, 1)
+	ended, end = make(chan error, 1), sync.OnceFunc(func() { close(over) })
+	t.Cleanup(end)
 	go func() {
-		ended <- c.Do(t.Context(), "k", ttl, func(ctx context.Context) error { runs <- ctx; <-end; return nil }, opts...)
+		ended <- call(func(ctx context.Context) error { runs <- ctx; <-over; return nil })
 	}()
 	return <-runs, end, ended
 }
@@ -48,8 +54,10 @@ func TestShutdownWaitsForWorkAndKeepsItsLocks(t *testing.T) {
 				require.NoError(t, loose.Lock(t.Context()))
 				ctx, _ := kept.KeepAlive(t.Context())
 				waiter := parked(t, c, "kept")
-				done := shuts(t.Context(), c)
-				for _, err := range []error{soon(t, waiter), c.NewMutex("new", ttl).TryLock(t.Context()), c.NewMutex("new", ttl).Lock(t.Context()),
+				done, since := shuts(t.Context(), c), r.now()
+				err := soon(t, waiter)
+				require.Less(t, r.now()-since, 20*time.Millisecond, "it is woken")
+				for _, err := range []error{err, c.NewMutex("new", ttl).TryLock(t.Context()), c.NewMutex("new", ttl).Lock(t.Context()),
 					c.NewMutex("kept", ttl).Lock(t.Context()),
 					c.Do(t.Context(), "new", ttl, noWork), c.Do(t.Context(), "new", ttl, noWork, WithWait(time.Minute)), c.Lead(t.Context(), "new", ttl, noWork)} {
 					require.ErrorIs(t, err, ErrClosed)
@@ -67,7 +75,7 @@ func TestShutdownWaitsForWorkAndKeepsItsLocks(t *testing.T) {
 				for i := range r.masters {
 					require.Equal(t, 3, locksOn(r, i), "of Do, and two Mutexes")
 				}
-				close(end)
+				end()
 				require.NoError(t, <-ended)
 				require.NoError(t, kept.Extend(t.Context()))
 				require.NoError(t, kept.Unlock(t.Context()))
@@ -135,7 +143,7 @@ func TestShutdownKeepsAMinHold(t *testing.T) {
 		c.rounds = &graceRounds{rounds: r}
 		_, end, ended := works(t, c, WithMinHold(time.Hour))
 		done := shuts(t.Context(), c)
-		close(end)
+		end()
 		require.NoError(t, <-ended)
 		require.NoError(t, <-done)
 		time.Sleep(time.Hour - ttl)
@@ -200,7 +208,7 @@ func TestShutdownWaitsForWorkWhoseLockIsLost(t *testing.T) {
 		r.set(flush, 0, 1, 2)
 		time.Sleep(5 * ttl)
 		require.Empty(t, done)
-		close(end)
+		end()
 		require.ErrorIs(t, <-ended, ErrLost)
 		require.NoError(t, <-done)
 	})
@@ -259,17 +267,13 @@ func TestShutdownWaitsForALeader(t *testing.T) {
 // A leader that has lost its lock is waited for, too.
 func TestShutdownWaitsForWhatALeaderCleansUp(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		leads, end, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-		go func() {
-			ended <- c.Lead(t.Context(), "k", ttl, func(context.Context) error { close(leads); <-end; return nil })
-		}()
-		<-leads
+		_, end, ended := runsUntilEnd(t, func(fn func(context.Context) error) error { return c.Lead(context.Background(), "k", ttl, fn) })
 		r.set(flush, 0, 1, 2)
 		time.Sleep(2 * ttl)
 		done := shuts(t.Context(), c)
 		time.Sleep(ttl)
 		require.Empty(t, done)
-		close(end)
+		end()
 		require.NoError(t, <-done)
 		require.ErrorIs(t, <-ended, ErrClosed)
 	})
