@@ -108,7 +108,7 @@ func (r *renewer) addTo(ctx context.Context, h *hold, awaitsSecond bool) *keepAl
 	now := r.core.now()
 	k.until.Store(int64(h.until))
 	switch {
-	case r.closed || r.shut && awaitsSecond:
+	case r.closed:
 		k.why = lostTo(h.key, ErrClosed)
 	case h.state(now) != stateHeld || h.awaitsSecond() != awaitsSecond:
 		k.why = lostTo(h.key, ErrNotHeld)
@@ -351,26 +351,15 @@ func (r *renewer) removeAll(keeps *keepAlive, why func(*keepAlive) error) (over 
 // shutDown is why a context ends whose lock is kept nevertheless.
 func shutDown(key string) error { return unasked(OpRenew, key, ErrClosed, "") }
 
-// shutdown ends the contexts of all keepAlives, and goes on renewing their locks. A lock whose second lock is still to
-// be taken is given back.
+// shutdown ends the contexts of all keepAlives, and goes on renewing their locks. Who waits for a second lock gives the
+// lock on the masters back.
 func (r *renewer) shutdown() {
-	var pending []*keepAlive
 	r.mu.Lock()
 	r.shut = true
 	all := slices.Clone(r.heap)
-	for _, k := range all {
-		if k.awaitsSecond {
-			r.remove(k, lostTo(k.hold.key, ErrClosed))
-			pending = append(pending, k)
-		}
-	}
-	r.arm(r.core.now())
 	r.mu.Unlock()
 	for _, k := range all {
 		defer k.cancel(shutDown(k.hold.key)) // all of them even if a context panics
-	}
-	for _, k := range pending {
-		r.giveBackPending(k.hold)
 	}
 }
 
