@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,6 +11,30 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// registerKeyBase64 lets a command whose arguments are keys have them in base64. No argument has a NUL, and a shell takes
+// the line ends away with which the output of a command ends.
+func registerKeyBase64(cmd *cobra.Command) {
+	cmd.Flags().Bool("key-base64", false, "each KEY is given in base64, as key_base64 of --json has it")
+}
+
+// decodeKeys turns keys that are given in base64 into the keys.
+func decodeKeys(cmd *cobra.Command, args []string) error {
+	if given, err := cmd.Flags().GetBool("key-base64"); err != nil || !given { // hold has no such flag
+		return nil
+	}
+	for i, text := range args {
+		key, err := base64.StdEncoding.DecodeString(text)
+		switch {
+		case err != nil:
+			return usageError("", "the KEY %q is no base64, as --key-base64 says: %w", text, err)
+		case len(key) == 0: // line ends mean nothing
+			return usageError("", "the KEY is empty")
+		}
+		args[i] = string(key)
+	}
+	return nil
+}
+
 // someKeys wants one KEY or more.
 func someKeys(cmd *cobra.Command, args []string) error {
 	switch {
@@ -18,7 +43,7 @@ func someKeys(cmd *cobra.Command, args []string) error {
 	case slices.Contains(args, ""):
 		return usageError("", "the KEY is empty")
 	}
-	return nil
+	return decodeKeys(cmd, args)
 }
 
 func keyOnly(cmd *cobra.Command, args []string) error {
@@ -28,7 +53,7 @@ func keyOnly(cmd *cobra.Command, args []string) error {
 	case args[0] == "":
 		return usageError("", "the KEY is empty")
 	}
-	return nil
+	return decodeKeys(cmd, args)
 }
 
 // keyAndCommand wants KEY -- COMMAND.

@@ -129,13 +129,13 @@ func (x *explainer) findings(s *story.Story) (found []story.Finding, alarm bool)
 
 func (x *explainer) writeJSON(out *terminal, s *story.Story, found []story.Finding, ok bool) {
 	type findingJSON struct {
-		Time    time.Time    `json:"time"`
-		Matter  story.Matter `json:"matter"`
-		Key     string       `json:"key,omitempty"` // as the masters have it
-		Cause   story.Cause  `json:"cause,omitempty"`
-		What    string       `json:"what"`
-		Masters []string     `json:"on"`      // that are to blame, by the cause
-		Certain bool         `json:"certain"` // nothing else can have left these records
+		Time     time.Time    `json:"time"`
+		Matter   story.Matter `json:"matter"`
+		*keyJSON              // as the masters have it; nil if there is none
+		Cause    story.Cause  `json:"cause,omitempty"`
+		What     string       `json:"what"`
+		Masters  []string     `json:"on"`      // that are to blame, by the cause
+		Certain  bool         `json:"certain"` // nothing else can have left these records
 	}
 	all := struct {
 		OK       bool          `json:"ok"` // nobody had a lock with another, and none was lost
@@ -143,7 +143,11 @@ func (x *explainer) writeJSON(out *terminal, s *story.Story, found []story.Findi
 		Findings []findingJSON `json:"findings"`
 	}{ok, s.Who(), []findingJSON{}}
 	for _, f := range found {
-		all.Findings = append(all.Findings, findingJSON{f.At, f.Matter, f.Key, f.Cause, f.Text, append([]string{}, f.Masters...), !f.Maybe && !f.Likely})
+		var key *keyJSON
+		if f.Key != "" {
+			key = new(newKeyJSON(f.Key))
+		}
+		all.Findings = append(all.Findings, findingJSON{f.At, f.Matter, key, f.Cause, f.Text, append([]string{}, f.Masters...), !f.Maybe && !f.Likely})
 	}
 	writeJSON(out, all)
 }

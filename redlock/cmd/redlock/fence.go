@@ -90,6 +90,7 @@ answered, 128+n signal n has ended it (with --reset-to).
 		},
 	}
 	f.given.register(cmd)
+	registerKeyBase64(cmd)
 	cmd.Flags().StringVar(&f.to, "reset-to", "", "set the counters to `N`, a number or \"now\"")
 	cmd.Flags().BoolVar(&f.json, "json", false, "write JSON")
 	cmd.Flags().DurationVar(&f.skew, "skew", 24*time.Hour, "how far ahead of the clock clients believe a counter: Config.FenceMemory, and 24h at most")
@@ -203,11 +204,11 @@ func (f *fenceCommand) writeJSON(out *terminal, key string, all []counter, errs 
 		Error    string `json:"error,omitempty"`
 	}
 	of := struct {
-		Key      string   `json:"key"`
+		keyJSON
 		Answered int      `json:"answered"`
 		Quorum   int      `json:"quorum"`
 		Masters  []master `json:"masters"`
-	}{Key: key, Quorum: len(all)/2 + 1}
+	}{keyJSON: newKeyJSON(key), Quorum: len(all)/2 + 1}
 	for i, c := range all {
 		m := master{Master: conn.Redact(f.masters[i])}
 		if errs[i] != nil {

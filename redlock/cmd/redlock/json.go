@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -9,6 +10,20 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 )
+
+// A keyJSON is a key in JSON, which every object that names one has. JSON is UTF-8, and a key is any bytes.
+type keyJSON struct {
+	Key    string `json:"key"`                  // for people, if there is a Base64
+	Base64 string `json:"key_base64,omitempty"` // of a key that is not UTF-8; --key-base64 takes it
+}
+
+func newKeyJSON(key string) keyJSON {
+	k := keyJSON{Key: key}
+	if !utf8.ValidString(key) {
+		k.Base64 = base64.StdEncoding.EncodeToString([]byte(key))
+	}
+	return k
+}
 
 // leftMS is nil for a key that does not expire.
 func leftMS(d time.Duration) *int64 {

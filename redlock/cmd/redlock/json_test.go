@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"strconv"
 	"strings"
@@ -66,4 +67,81 @@ func listsOf(t *testing.T, masters *redlocktest.Masters, key string) (table, obj
 	_, detail, _ = do(t, env, "ls", strings.ReplaceAll(key, "[", `\[`))
 	require.Contains(t, detail, "redlock: all")
 	return table, object, detail
+}
+
+// A key is any bytes. What JSON names can be given back to the commands, whatever it holds.
+func TestKeysThatAreNotUTF8CanBeNamedFromJSON(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{mastersEnv(masters)}
+	const token = "me/ABCDEFGHIJKLMNOPQRSTUVWXYZ0"
+	take := func(key string) {
+		for i := range masters.N() {
+			_, err := masters.Do(i, "SET", key, token)
+			require.NoError(t, err)
+		}
+	}
+	type object struct {
+		Key    string
+		Base64 *string `json:"key_base64"`
+	}
+	base64s := map[string]string{} // of the keys
+	for _, key := range []string{"\xff", "a\xc3\nb\xff\n", "\n\x00\xfe\x00", "-\xff", "\xed\xa0\x80"} {
+		take(key)
+		base64s[key] = base64.StdEncoding.EncodeToString([]byte(key))
+	}
+	take("plain ü\x00\ufffd")
+	_, stdout, stderr := do(t, env, "ls", "--json")
+	found := map[string]string{}
+	for _, line := range lines(stdout) {
+		var said object
+		require.NoError(t, json.Unmarshal([]byte(line), &said), stderr)
+		if said.Base64 == nil {
+			require.Equal(t, "plain ü\x00\ufffd", said.Key)
+			continue
+		}
+		key, err := base64.StdEncoding.DecodeString(*said.Base64)
+		require.NoError(t, err)
+		require.Equal(t, strings.ToValidUTF8(said.Key, "\ufffd"), said.Key)
+		found[string(key)] = *said.Base64
+	}
+	require.Equal(t, base64s, found)
+	for key, text := range base64s {
+		says := func(exit int, args ...string) {
+			t.Helper()
+			status, stdout, stderr := do(t, env, append(args, "--key-base64", text)...)
+			require.Equal(t, exit, status, "%v: %s%s", args, stdout, stderr)
+			var said object
+			require.NoError(t, json.Unmarshal([]byte(stdout), &said))
+			require.Equal(t, &text, said.Base64, args)
+		}
+		says(0, "status", "--json")
+		says(exitNo, "status", "--json", "--permits", "2")
+		says(0, "fence", "--json")
+		watch := begin(t, env, "status", "--watch", "--json", "--key-base64", text)
+		watch.awaitStdout(`"key_base64":"` + text + `","state":"held"`)
+		require.NoError(t, watch.Process.Kill())
+		watch.end()
+		for i := range masters.N() { // what never ends cannot be revoked
+			_, err := masters.Do(i, "PEXPIRE", key, "3600000")
+			require.NoError(t, err)
+		}
+		says(0, "revoke", "--json", "--wait", "0", "--reason", "why")
+		take(key)
+		status, _, stderr := do(t, env, "release", "--token", token, "--key-base64", text)
+		require.Zero(t, status, stderr)
+		for i := range masters.N() {
+			there, err := masters.Do(i, "EXISTS", key)
+			require.NoError(t, err)
+			require.Zero(t, there)
+		}
+	}
+	for _, wrong := range []string{"_w", "k k"} {
+		status, _, stderr := do(t, env, "status", "--key-base64", wrong)
+		require.Equal(t, exitUsage, status)
+		require.Contains(t, stderr, "is no base64")
+	}
+	status, _, stderr := do(t, env, "status", "--key-base64", "\n")
+	require.Equal(t, exitUsage, status)
+	require.Contains(t, stderr, "the KEY is empty")
 }

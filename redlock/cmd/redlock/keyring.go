@@ -59,8 +59,8 @@ func (a access) same(b access) bool {
 func newKeyring(given *mastersFlags, start masterSet) *keyring {
 	k := &keyring{latest: start, looks: make(chan look), taken: map[string]access{}, note: func(string, ...any) {}}
 	for _, name := range given.files() {
-		if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
-			k.names = append(k.names, name)
+		if _, once := given.once[name]; !once {
+			k.names = append(k.names, name) // even if it is gone by now: it may come back
 		}
 	}
 	if len(k.names) == 0 {
@@ -72,9 +72,7 @@ func newKeyring(given *mastersFlags, start masterSet) *keyring {
 		k.taken[bare(a)], _, _ = start.access(bare(a))
 	}
 	k.ctx, k.end = context.WithCancel(context.Background())
-	_, k.read, _ = k.texts()
-	k.judged = k.read
-	go k.watch()
+	go k.watch() // which judges what it finds first, too: that may be newer than the start
 	return k
 }
 
@@ -212,6 +210,13 @@ func unreached(err error) bool {
 	var e *conn.Error
 	return errors.Is(err, conn.ErrUnanswered) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.Canceled) ||
 		errors.Is(err, conn.ErrNotMaster) || errors.As(err, &e) && (e.Op == "resolve" || e.Op == "connect")
+}
+
+// keep forgets what the masters have taken that are in no list any more.
+func (k *keyring) keep(list []string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	maps.DeleteFunc(k.taken, func(master string, _ access) bool { return !contains(list, master) })
 }
 
 // hangup has the files read at once, and says what becomes of it: the remedy if they make no sense. It reports whether they do.

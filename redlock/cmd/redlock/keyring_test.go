@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -10,16 +11,21 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
+	"maps"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 )
 
@@ -272,6 +278,216 @@ func TestAPasswordFromAPipeIsKept(t *testing.T) {
 	f.hangup("the list of masters is the same", r.s)
 	r.cut()
 	r.ends()
+}
+
+// flagsWith are flags with a file of a password. Nobody listens at the master.
+func flagsWith(t *testing.T, file string) *mastersFlags {
+	t.Helper()
+	f := new(mastersFlags)
+	cmd := &cobra.Command{}
+	f.register(cmd)
+	require.NoError(t, cmd.ParseFlags([]string{"-m", "127.0.0.1:1", "--password-file", file}))
+	return f
+}
+
+func awaitWithin(t *testing.T, done <-chan struct{}, what string) {
+	t.Helper()
+	select {
+	case <-done:
+	case <-time.After(patient):
+		require.FailNow(t, what)
+	}
+}
+
+// A pipe that comes in the place of a file, in whatever moment, does not hold up who reads it.
+func TestAPipeInAFilesPlaceIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "password")
+	put(t, file, "old\n")
+	f := flagsWith(t, file)
+	f.frozen = true
+	pipe := filepath.Join(dir, "pipe")
+	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
+	for _, other := range []string{pipe, dir, os.DevNull} {
+		_, err := f.text(other)
+		require.ErrorContains(t, err, "is no regular file now")
+	}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for range 30000 {
+			if text, err := f.text(file); err == nil && text != "old\n" {
+				t.Errorf("read %q", text)
+			}
+		}
+	}()
+	regular, next := filepath.Join(dir, "regular"), filepath.Join(dir, "next")
+	put(t, regular, "old\n")
+	for began := time.Now(); time.Since(began) < patient; {
+		select {
+		case <-read:
+			return
+		default:
+		}
+		for _, other := range []string{pipe, regular} {
+			require.NoError(t, os.Link(other, next))
+			require.NoError(t, os.Rename(next, file))
+		}
+	}
+	require.FailNow(t, "a read waits for a pipe")
+}
+
+// A file is gone as the keyring begins. What it has when it comes back is taken.
+func TestAFileThatIsGoneAtTheStartIsFollowed(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "password")
+	put(t, file, "old\n")
+	f := flagsWith(t, file)
+	set, err := f.masterSet()
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(file))
+	k := newKeyring(f, set)
+	require.NotNil(t, k)
+	defer k.end()
+	put(t, file, "new\n")
+	awaitTrue(t, func() bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.latest.connect.Password.Reveal() == "new"
+	})
+}
+
+// A file that changes between the start and the keyring's first look is taken without another change.
+func TestAFileThatChangesAtTheStartIsTaken(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "password")
+	put(t, file, "old\n")
+	f := flagsWith(t, file)
+	set, err := f.masterSet()
+	require.NoError(t, err)
+	put(t, file, "new\n")
+	k := newKeyring(f, set)
+	defer k.end()
+	awaitTrue(t, func() bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.latest.connect.Password.Reveal() == "new"
+	})
+}
+
+// hungKeyring is one whose reader hangs.
+func hungKeyring(t *testing.T) *keyring {
+	k := &keyring{looks: make(chan look), note: func(string, ...any) {}}
+	k.ctx, k.end = context.WithCancel(t.Context())
+	t.Cleanup(k.end)
+	return k
+}
+
+// A SIGHUP before the masters are connected does not make the start wait for files that hang.
+func TestAHangupBeforeTheStartHoldsNothingUp(t *testing.T) {
+	t.Parallel()
+	for _, follows := range []bool{true, false} {
+		r := &acquirer{keyring: hungKeyring(t), reader: reader{follows: follows}}
+		require.Equal(t, follows, r.rereads(syscall.SIGHUP))
+		awaitTrue(t, func() bool {
+			select {
+			case <-r.keyring.looks: // and hangs
+				return true
+			default:
+			}
+			r.reader.mu.Lock()
+			defer r.reader.mu.Unlock()
+			return r.reader.missed
+		})
+		opened := make(chan struct{})
+		go func() {
+			r.opened(new(redlock.Client))
+			close(opened)
+		}()
+		awaitWithin(t, opened, "the start waits")
+	}
+}
+
+// SIGHUPs that come while the files hang are one at the end.
+func TestHangupsDoNotPileUp(t *testing.T) {
+	t.Parallel()
+	for _, follows := range []bool{true, false} {
+		r := &acquirer{keyring: hungKeyring(t), reader: reader{follows: follows, client: new(redlock.Client)}}
+		if follows {
+			r.given = *flagsWith(t, "")
+			r.masterSet.masters = []string{"127.0.0.1:1"}
+		}
+		r.rereads(syscall.SIGHUP)
+		first := <-r.keyring.looks
+		for range 1000 {
+			r.rereads(syscall.SIGHUP)
+		}
+		buf := make([]byte, 16<<20)
+		require.LessOrEqual(t, strings.Count(string(buf[:runtime.Stack(buf, true)]), fmt.Sprintf("(*acquirer).reread(%p", r)), 2)
+		first.done <- true
+		(<-r.keyring.looks).done <- true // what has changed meanwhile is read
+		r.reader.mu.Lock()               // nobody else has it, or comes for it
+		select {
+		case <-r.keyring.looks:
+			require.FailNow(t, "a third look")
+		default:
+		}
+		r.reader.mu.Unlock()
+	}
+}
+
+// A master that was replaced is forgotten, and so is one that could not take its place.
+func TestTheKeyringForgetsReplacedMasters(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 5)
+	file := filepath.Join(t.TempDir(), "masters")
+	write := func(which ...int) {
+		var all []string
+		for _, i := range which {
+			all = append(all, masters.Addr(i))
+		}
+		put(t, file, strings.Join(all, "\n"))
+	}
+	write(0, 1, 2)
+	f := new(mastersFlags)
+	cmd := &cobra.Command{}
+	f.register(cmd)
+	require.NoError(t, cmd.ParseFlags([]string{"--masters-file", file}))
+	r := &acquirer{given: *f, reader: reader{follows: true}}
+	set, err := r.given.masterSet()
+	require.NoError(t, err)
+	r.masterSet, r.keyring = set, newKeyring(&r.given, set)
+	defer r.keyring.end()
+	r.connect.Credentials = r.keyring.credentials
+	client, err := redlock.Open(t.Context(), r.clientConfig("test"))
+	require.NoError(t, err)
+	defer client.Close()
+	r.reader.client = client
+	taken := func() []string {
+		r.keyring.mu.Lock()
+		defer r.keyring.mu.Unlock()
+		return slices.Sorted(maps.Keys(r.keyring.taken))
+	}
+	has := func(which ...int) {
+		t.Helper()
+		var all []string
+		for _, i := range which {
+			all = append(all, masters.Addr(i))
+		}
+		slices.Sort(all)
+		require.Equal(t, all, taken())
+	}
+	write(0, 1, 3) // 2 still answers
+	r.reread()
+	has(0, 1, 2)
+	masters.Kill(2)
+	r.reread()
+	has(0, 1, 3)
+	masters.Kill(3)
+	write(0, 1, 4)
+	r.reread()
+	has(0, 1, 4)
 }
 
 // An authority signs certificates for 127.0.0.1.

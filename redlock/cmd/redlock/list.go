@@ -41,7 +41,8 @@ can write any name.
 
 --watch lists them again and again, until a signal ends it, 1000 at most.
 
---json writes one object on each line, as the locks are found.
+--json writes one object on each line, as the locks are found. A key that is not
+UTF-8 is there as key_base64, too: 'redlock status --key-base64' takes that.
 
 Exit status: 0 locks were listed, 1 there is none, 97 too few masters answered to
 tell what is held, 64 wrong usage, 74 write error. If only some masters do not
@@ -408,8 +409,8 @@ func (l *lister) encode(lock redlock.LockInfo, now time.Time) {
 		Masters []string `json:"on"`
 	}
 	out := struct {
-		Time    *time.Time   `json:"time,omitempty"` // with --watch
-		Key     string       `json:"key"`
+		Time *time.Time `json:"time,omitempty"` // with --watch
+		keyJSON
 		Kind    string       `json:"kind,omitempty"`
 		State   state        `json:"state"`
 		Holders []holder     `json:"holders"`
@@ -421,7 +422,7 @@ func (l *lister) encode(lock redlock.LockInfo, now time.Time) {
 		Waiters []waiterJSON `json:"waiters,omitempty"`
 		Masters int          `json:"asked"` // of so many masters
 		Silent  []string     `json:"silent,omitempty"`
-	}{Key: lock.Key, Kind: string(lock.Kind), State: stateOf(lock.Held), Holders: []holder{}, Fence: lock.Fence, Readers: max(lock.Readers, 0),
+	}{keyJSON: newKeyJSON(lock.Key), Kind: string(lock.Kind), State: stateOf(lock.Held), Holders: []holder{}, Fence: lock.Fence, Readers: max(lock.Readers, 0),
 		Permits: lock.Permits, Used: lock.Used, Waiters: waitersJSON(lock.Waiters), Masters: lock.Masters, Silent: lock.Silent}
 	if l.watch {
 		out.Time = &now

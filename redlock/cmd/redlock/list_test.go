@@ -311,7 +311,7 @@ func TestJSONHasOneSchema(t *testing.T) {
 		said = append(said, lines(s.out.String())[0])
 	}
 	schema := map[string]string{
-		"key": "text", "kind": "text", "state": "text", "level": "text", "token": "text", "owner": "text", "reason": "text", "revoked": "text",
+		"key": "text", "key_base64": "text", "kind": "text", "state": "text", "level": "text", "token": "text", "owner": "text", "reason": "text", "revoked": "text",
 		"master": "text", "error": "text", "time": "text", "since": "text", "what": "text", "remedy": "text", "matter": "text", "cause": "text",
 		"list": "text", "program": "text", "version": "text", "from": "text", "run_id": "text", "mode": "text", "role": "text", "aof": "text",
 		"replay": "text", "maxmemory_policy": "text", "counter": "text",

@@ -375,7 +375,7 @@ func (s *lockStatus) writeJSON(t *terminal) {
 		Error   string   `json:"error,omitempty"`
 	}
 	out := struct {
-		Key      string       `json:"key"`
+		keyJSON
 		State    state        `json:"state"`
 		Token    string       `json:"token,omitempty"`   // not of readers
 		Owner    string       `json:"owner,omitempty"`   // likewise
@@ -390,7 +390,7 @@ func (s *lockStatus) writeJSON(t *terminal) {
 		Answered int          `json:"answered"`
 		Quorum   int          `json:"quorum"`
 		Masters  []master     `json:"masters"`
-	}{Key: s.key, State: s.state, Votes: s.leader.votes, Answered: s.answered, Quorum: s.quorum, Fence: s.fence, Waiters: waitersJSON(s.waiters)}
+	}{keyJSON: newKeyJSON(s.key), State: s.state, Votes: s.leader.votes, Answered: s.answered, Quorum: s.quorum, Fence: s.fence, Waiters: waitersJSON(s.waiters)}
 	out.Lingers = s.state == held && s.leader.Left()
 	if !s.since.IsZero() {
 		since := s.since.UTC()

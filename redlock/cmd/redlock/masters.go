@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/redburst/redburst/conn"
@@ -37,7 +38,8 @@ any, into --sentinel-username or REDLOCK_SENTINEL_USERNAME.
 The command line takes no passwords, because everybody can read it. Put them
 into the URLs of the file or of REDLOCK_MASTERS, or into REDLOCK_PASSWORD (with
 REDLOCK_USERNAME), or into a --password-file. In a URL write %2C for a comma,
-%20 for a space, and %40, %3A and %25 for @, : and %.
+%20 for a space, and %40, %3A and %25 for @, : and %. No other file than a
+--masters-file can be stdin (-), where the command of run has its own input.
 
 A master that persists every write before it answers, and comes back with its
 own disk, need not wait after a restart. Say with --durable, or
@@ -228,28 +230,36 @@ func (f *mastersFlags) readMasters(name string) (all, down []string, err error) 
 // maxText bounds a file that we read whole.
 const maxText = 8 << 20
 
-// text returns what is in a file.
+func irregular(name string) error { return fmt.Errorf("%s is no regular file now", name) }
+
+// text returns what is in a file. At the start that may be a pipe, such as <(command) of a shell, which can be read once.
 func (f *mastersFlags) text(name string) (string, error) {
 	if text, ok := f.once[name]; ok {
 		return text, nil
 	}
 	file, regular := os.Stdin, false
 	if name != stdin {
-		info, err := os.Stat(name) // to open a pipe may take for ever
-		if err != nil {
+		if info, err := os.Stat(name); err != nil {
 			return "", err
+		} else if f.frozen && !info.Mode().IsRegular() { // to open a device may do something
+			return "", irregular(name)
 		}
-		regular = info.Mode().IsRegular()
-	}
-	if !regular && f.frozen {
-		return "", fmt.Errorf("%s is no regular file now", name)
 	}
 	if name != stdin {
+		flags := os.O_RDONLY
+		if f.frozen {
+			flags |= syscall.O_NONBLOCK // it may be a pipe by now
+		}
 		var err error
-		if file, err = os.Open(name); err != nil {
+		if file, err = os.OpenFile(name, flags, 0); err != nil {
 			return "", err
 		}
 		defer file.Close()
+		if info, err := file.Stat(); err != nil {
+			return "", err
+		} else if regular = info.Mode().IsRegular(); !regular && f.frozen {
+			return "", irregular(name)
+		}
 	}
 	text, err := io.ReadAll(io.LimitReader(file, maxText+1))
 	switch {
@@ -292,6 +302,9 @@ type masterSet struct {
 
 // masterSet returns what the flags, files and variables say.
 func (f *mastersFlags) masterSet() (s masterSet, err error) {
+	if err = f.checkFiles(); err != nil {
+		return s, err
+	}
 	if s.masters, _, err = f.addresses(); err != nil {
 		return s, err
 	}
@@ -358,6 +371,16 @@ func (f *mastersFlags) declared() (bool, error) {
 		return false, usageError("", "REDLOCK_DURABLE is %q, neither true nor false", env)
 	}
 	return durable, nil
+}
+
+// checkFiles reports which file cannot be stdin: the command that we run may have that.
+func (f *mastersFlags) checkFiles() error {
+	for _, flag := range []string{"password-file", "cacert", "cert", "key"} {
+		if f.flags.Lookup(flag).Value.String() == stdin {
+			return usageError("write ./- for a file of this name", "--%s cannot be stdin (-): only --masters-file can", flag)
+		}
+	}
+	return nil
 }
 
 // options returns how the masters are connected, and the texts that its TLS was made of.

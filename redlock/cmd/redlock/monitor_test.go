@@ -31,6 +31,7 @@ func TestVerboseTellsWhomItWaitsForAndWhatFails(t *testing.T) {
 	require.Zero(t, holder.end())
 	waiter.awaitStdout("ran")
 	waiter.awaitStderr("k is ours, as redlock-run@")
+	defer func() { t.Log("DEBUG", waiter.err.String()) }()
 	masters.Kill(2)
 	waiter.awaitStderr(masters.Addr(2) + " is down: ")
 	masters.Restart(2)

@@ -205,7 +205,7 @@ func (a *permitStatus) writeJSON(t *terminal) {
 		Error  string `json:"error,omitempty"`
 	}
 	out := struct {
-		Key      string       `json:"key"`
+		keyJSON
 		State    state        `json:"state"`
 		Free     int          `json:"free"`
 		Permits  []permit     `json:"permits"`
@@ -213,7 +213,7 @@ func (a *permitStatus) writeJSON(t *terminal) {
 		Answered int          `json:"answered"`
 		Quorum   int          `json:"quorum"`
 		Masters  []master     `json:"masters"`
-	}{Key: a.key, State: a.state, Free: a.free, Waiters: waitersJSON(a.waiters), Answered: a.answered, Quorum: a.quorum}
+	}{keyJSON: newKeyJSON(a.key), State: a.state, Free: a.free, Waiters: waitersJSON(a.waiters), Answered: a.answered, Quorum: a.quorum}
 	for i, s := range a.permits {
 		p := permit{Permit: i + 1, State: s.state, Votes: s.leader.votes}
 		if s.state == held {

@@ -63,6 +63,7 @@ answered.
 		},
 	}
 	r.given.register(cmd)
+	registerKeyBase64(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&r.token, "token", "", "release the lock that has this `token`; - reads it from stdin")
 	flags.BoolVar(&r.force, "force", false, "release the lock of whoever holds it, after a question")

@@ -22,6 +22,7 @@ const fileVariable = "REDLOCK_MASTERS_FILE"
 type reader struct {
 	follows bool                     // a SIGHUP makes it read the list
 	list    atomic.Pointer[[]string] // as it was read last; nil if it has not changed since the start
+	asked   atomic.Bool              // somebody waits for mu to read it: more SIGHUPs ask for no more
 
 	mu     sync.Mutex      // held while it reads
 	client *redlock.Client // nil before it is opened
@@ -39,28 +40,26 @@ func (r *acquirer) inForce() masterSet {
 
 // rereads reports whether a signal makes us read the list of masters again, and does so if it does.
 func (r *acquirer) rereads(s os.Signal) bool {
-	switch {
-	case s != syscall.SIGHUP:
-		return false
-	case !r.reader.follows:
-		if r.keyring != nil {
-			go r.keyring.hangup(keepRemedy)
-		}
+	if s != syscall.SIGHUP {
 		return false
 	}
-	go r.reread()
-	return true
+	if r.reader.asked.CompareAndSwap(false, true) {
+		go r.reread()
+	}
+	return r.reader.follows
 }
 
-// opened has the reader replace masters in a client, from then on.
+// opened has the reader replace masters in a client, from then on. It does not wait until a look at the files has ended.
 func (r *acquirer) opened(client *redlock.Client) {
-	r.reader.mu.Lock()
-	r.reader.client = client
-	missed := r.reader.missed
-	r.reader.mu.Unlock()
-	if missed {
-		r.reread()
-	}
+	go func() {
+		r.reader.mu.Lock()
+		r.reader.client = client
+		missed := r.reader.missed
+		r.reader.mu.Unlock()
+		if missed {
+			r.reread()
+		}
+	}()
 }
 
 const stayRemedy = "the masters stay what they were; SIGHUP reads the list again"
@@ -68,12 +67,22 @@ const stayRemedy = "the masters stay what they were; SIGHUP reads the list again
 func (r *acquirer) reread() {
 	r.reader.mu.Lock()
 	defer r.reader.mu.Unlock()
-	if r.reader.client == nil {
+	r.reader.asked.Store(false) // a SIGHUP from here on may have come after what is read now
+	switch {
+	case !r.reader.follows:
+		if r.keyring != nil {
+			r.keyring.hangup(keepRemedy)
+		}
+		return
+	case r.reader.client == nil:
 		r.reader.missed = true
 		return
 	}
-	if r.keyring != nil && !r.keyring.hangup(stayRemedy) {
-		return
+	if r.keyring != nil {
+		if !r.keyring.hangup(stayRemedy) {
+			return
+		}
+		defer func() { r.keyring.keep(r.inForce().masters) }()
 	}
 	list, down, err := r.given.addresses()
 	if err != nil {

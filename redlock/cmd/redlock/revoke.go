@@ -85,6 +85,7 @@ all that are still held were revoked, 1 none is, 96 or 97 one of them was not.
 		},
 	}
 	r.given.register(cmd)
+	registerKeyBase64(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&r.reason, "reason", "", "why, as the holder is told: `text` of 1 to 128 bytes")
 	flags.StringVar(&r.token, "token", "", "revoke the lock that has this `token`; - reads it from stdin")
@@ -290,13 +291,13 @@ func (r *revocation) String() string {
 
 func (r *revocation) writeJSON(t *terminal) {
 	out := struct {
-		Key     string   `json:"key"`
+		keyJSON
 		Reason  string   `json:"reason"`
 		Owners  []string `json:"owners"` // of those who have lost it; "" for one that left no name
 		LetGo   *bool    `json:"let_go"` // null if it is not known
 		AfterMS int64    `json:"after_ms"`
 		LeftMS  *int64   `json:"left_ms,omitempty"` // until the key ends, if one has not let go
-	}{Key: r.key, Reason: r.reason, AfterMS: r.after.Milliseconds()}
+	}{keyJSON: newKeyJSON(r.key), Reason: r.reason, AfterMS: r.after.Milliseconds()}
 	for _, h := range r.holders {
 		out.Owners = append(out.Owners, h.Owner())
 	}

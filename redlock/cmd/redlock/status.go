@@ -50,7 +50,9 @@ and went within a few milliseconds is left out. It is to find a leader and to
 look at locks, and no proof that one is still held. It does not tell readers
 apart.
 
---json writes one object for each key, and with --watch one on each line.
+--json writes one object for each key, and with --watch one on each line. That
+of a key that is not UTF-8 has it as key_base64, too, as with all commands.
+--key-base64 takes such keys, as those of release, revoke and fence do.
 
 Exit status: 0 held, 1 free, 97 unknown, 64 wrong usage, 74 write error. Of
 several keys it is 97 if one is unknown, and otherwise 1 if one is free.
@@ -60,11 +62,14 @@ several keys it is 97 if one is unknown, and otherwise 1 if one is free.
   if redlock status -q lock:report; then echo "still running"; fi
   redlock status --watch lock:scheduler lock:backup    # who leads?
   redlock status --permits 4 lock:gpu
-  redlock status --permits 4 --json lock:gpu | jq .free`,
+  redlock status --permits 4 --json lock:gpu | jq .free
+  redlock ls --json | jq -r '.key_base64 // empty' |
+    xargs -r redlock status --key-base64               # keys that are not UTF-8`,
 		Args:              someKeys,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	f.register(cmd)
+	registerKeyBase64(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
 	n := cmd.Flags().Int("permits", 0, "ask for the `N` permits of the key, 1 to 1000")
 	watch := cmd.Flags().Bool("watch", false, "go on, and write a line when something changes")

@@ -13,16 +13,16 @@ import (
 
 // A watchEvent is a line of status --watch.
 type watchEvent struct {
-	Time  time.Time `json:"time"`
-	Key   string    `json:"key"`
-	State state     `json:"state"`
-	Owner string    `json:"owner,omitempty"`
-	Fence uint64    `json:"fence,omitempty"`
-	Error string    `json:"error,omitempty"`
+	Time time.Time `json:"time"`
+	keyJSON
+	State state  `json:"state"`
+	Owner string `json:"owner,omitempty"`
+	Fence uint64 `json:"fence,omitempty"`
+	Error string `json:"error,omitempty"`
 }
 
 func newWatchEvent(key string, l redlock.Leader, err error) watchEvent {
-	s := watchEvent{Time: time.Now().UTC(), Key: key, State: free, Owner: l.Owner, Fence: l.Fence}
+	s := watchEvent{Time: time.Now().UTC(), keyJSON: newKeyJSON(key), State: free, Owner: l.Owner, Fence: l.Fence}
 	switch {
 	case err != nil:
 		s.State, s.Error = unknown, err.Error()
