@@ -90,7 +90,7 @@ func TestHandshakeOfAMasterThatOnlyPushesEnds(t *testing.T) {
 func TestHungDialerIsGivenUp(t *testing.T) {
 	t.Parallel()
 	hung, other := newFake(t, "a", steady(0)), newFake(t, "b", steady(0))
-	var calls, open atomic.Int64
+	var calls, opened, open atomic.Int64
 	release := make(chan struct{})
 	m, err := mux.New(mux.Config{Masters: []string{hung.addr(), other.addr()}, BackoffMax: time.Millisecond, Conn: conn.Options{
 		DialTimeout: 300 * time.Millisecond,
@@ -102,6 +102,7 @@ func TestHungDialerIsGivenUp(t *testing.T) {
 			c, err := net.Dial(network, address)
 			if err == nil && address == hung.addr() {
 				open.Add(1)
+				opened.Add(1)
 				c = &closeCounter{Conn: c, open: &open}
 			}
 			return c, err
@@ -116,7 +117,7 @@ func TestHungDialerIsGivenUp(t *testing.T) {
 	require.EqualValues(t, 4, calls.Load())
 	require.NoError(t, m.Close())
 	close(release)
-	eventually(t, "what came too late is closed", func() bool { return open.Load() == 0 })
+	eventually(t, "what came too late is closed", func() bool { return opened.Load() == 4 && open.Load() == 0 })
 	require.EqualValues(t, 4, calls.Load())
 }
 
