@@ -260,15 +260,17 @@ func (s leadership) another(i int) []string {
 // holds waits until n masters have the mutex's token, as stragglers come.
 func (s leadership) holds(m *redlock.Mutex, n int) {
 	s.Helper()
-	require.Eventually(s, func() bool {
-		have := 0
-		for i := range s.n {
-			if s.has(i, m) {
-				have++
-			}
+	require.Eventually(s, func() bool { return s.having(m) == n }, 20*time.Second, 50*time.Millisecond)
+}
+
+// having is how many masters have the mutex's token.
+func (s leadership) having(m *redlock.Mutex) (n int) {
+	for i := range s.n {
+		if s.has(i, m) {
+			n++
 		}
-		return have == n
-	}, 20*time.Second, 50*time.Millisecond)
+	}
+	return n
 }
 
 // size is how many keys a master has, but for those that stay.
@@ -405,12 +407,16 @@ func extendSetsWhereFree(s leadership) {
 	if s.spare() < 2 { // one at a time
 		s.do(0, "SET", "k", m.Token())
 	}
-	require.NoError(s, m.Extend(s.Context()))
+	free := s.n
+	if s.spare() >= 2 {
+		free--
+	}
+	require.Eventually(s, func() bool { // an extension sets the key where it was told in time that it is gone
+		return m.Extend(s.Context()) == nil && s.having(m) == free
+	}, 20*time.Second, 50*time.Millisecond)
 	if s.spare() < 2 {
-		s.holds(m, s.n)
 		return
 	}
-	s.holds(m, s.n-1)
 	for _, key := range anothers {
 		require.Equal(s, "another's", s.do(0, "GET", key))
 	}
