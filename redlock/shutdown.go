@@ -22,7 +22,7 @@ import (
 //     client any more.
 //
 // It waits for the functions of Do and Lead, also for one whose lock is lost, and for each lock that a Mutex holds,
-// until that is unlocked or its validity has ended. It looks for them with pauses of 10 ms at most.
+// until that is unlocked or its validity has ended. A lock that was handed over by its token counts once it was extended. It looks for them with pauses of 10 ms at most.
 //
 // It returns nil if nothing was left to wait for. Otherwise its error wraps that of ctx, and its cause, or ErrClosed if
 // the client was closed meanwhile. Locks that are held then are left to their TTL, as Close leaves them, since work may
