@@ -16,10 +16,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// shuts begins to shut a client down, and returns when no lock can be taken any more.
-func shuts(ctx context.Context, c *Client) <-chan error {
-	ended := make(chan error, 1)
-	go func() { ended <- c.Shutdown(ctx) }()
+// shuts begins to shut a client down, and returns when no lock can be taken any more. It is over before the test's end
+// closes the client: two that close keep a simulated clock from moving.
+func shuts(t *testing.T, c *Client) <-chan error {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended, over := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(over)
+		ended <- c.Shutdown(ctx)
+	}()
+	t.Cleanup(func() { cancel(); <-over })
 	<-c.shut
 	return ended
 }
@@ -54,7 +60,7 @@ func TestShutdownWaitsForWorkAndKeepsItsLocks(t *testing.T) {
 				require.NoError(t, loose.Lock(t.Context()))
 				ctx, _ := kept.KeepAlive(t.Context())
 				waiter := parked(t, c, "kept")
-				done, since := shuts(t.Context(), c), r.now()
+				done, since := shuts(t, c), r.now()
 				err := soon(t, waiter)
 				require.Less(t, r.now()-since, 20*time.Millisecond, "it is woken")
 				for _, err := range []error{err, c.NewMutex("new", ttl).TryLock(t.Context()), c.NewMutex("new", ttl).Lock(t.Context()),
@@ -141,7 +147,7 @@ func TestShutdownKeepsAMinHold(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		c.rounds = &graceRounds{rounds: r}
 		_, end, ended := works(t, c, WithMinHold(time.Hour))
-		done := shuts(t.Context(), c)
+		done := shuts(t, c)
 		end()
 		require.NoError(t, <-ended)
 		require.NoError(t, <-done)
@@ -164,7 +170,7 @@ func TestAnAttemptUnderWayEndsWithShutdown(t *testing.T) {
 					m := c.NewMutex("k", ttl, opts...)
 					go func() { got <- take(m, t.Context()) }()
 					synctest.Wait()
-					done := shuts(t.Context(), c)
+					done := shuts(t, c)
 					time.Sleep(30 * time.Millisecond)
 					require.Empty(t, done, "it waits for the attempt")
 					require.ErrorIs(t, <-got, ErrClosed)
@@ -187,7 +193,7 @@ func TestShutdownReleasesALockThatIsGiven(t *testing.T) {
 	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
 		c.rounds = &graceRounds{rounds: r}
 		var done <-chan error
-		shut = func() { done = shuts(context.Background(), c) }
+		shut = func() { done = shuts(t, c) }
 		all := runners(t, c, 2)
 		token := all[0].secretly()
 		require.NoError(t, all[0].Release())
@@ -203,7 +209,7 @@ func TestShutdownReleasesALockThatIsGiven(t *testing.T) {
 func TestShutdownWaitsForWorkWhoseLockIsLost(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		_, end, ended := works(t, c)
-		done := shuts(t.Context(), c)
+		done := shuts(t, c)
 		r.set(flush, 0, 1, 2)
 		time.Sleep(5 * ttl)
 		require.Empty(t, done)
@@ -269,7 +275,7 @@ func TestShutdownWaitsForWhatALeaderCleansUp(t *testing.T) {
 		_, end, ended := runsUntilEnd(t, func(fn func(context.Context) error) error { return c.Lead(context.Background(), "k", ttl, fn) })
 		r.set(flush, 0, 1, 2)
 		time.Sleep(2 * ttl)
-		done := shuts(t.Context(), c)
+		done := shuts(t, c)
 		time.Sleep(ttl)
 		require.Empty(t, done)
 		end()
@@ -304,7 +310,7 @@ func TestShutdownWithASecond(t *testing.T) {
 		got := make(chan error, 1)
 		go func() { got <- c.NewMutex("k", ttl, WithSecond(s)).Lock(t.Context()) }()
 		require.Eventually(t, func() bool { _, waiting := s.holder("k"); return waiting == 1 }, time.Minute, time.Millisecond)
-		done := shuts(t.Context(), c)
+		done := shuts(t, c)
 		require.ErrorIs(t, soon(t, got), ErrClosed)
 		time.Sleep(5 * ttl)
 		require.Empty(t, done)
@@ -318,9 +324,9 @@ func TestShutdownWithASecond(t *testing.T) {
 func TestShutdownAndClose(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m := taken(t, c)
-		first, second := shuts(t.Context(), c), shuts(t.Context(), c)
+		first, second := shuts(t, c), shuts(t, c)
 		require.NoError(t, c.Close())
-		for _, done := range []<-chan error{first, second, shuts(t.Context(), c)} {
+		for _, done := range []<-chan error{first, second, shuts(t, c)} {
 			err := <-done
 			require.ErrorIs(t, err, ErrClosed)
 			require.ErrorContains(t, err, `1 locks are left to their TTL: "k"`)
@@ -439,7 +445,7 @@ func TestShutdownWhileAMasterIsSilent(t *testing.T) {
 	require.NoError(t, m.Lock(t.Context()))
 	waiter := parked(t, c, "k")
 	masters.Pause(2)
-	done := shuts(t.Context(), c)
+	done := shuts(t, c)
 	require.ErrorIs(t, conntest.Soon(t, "the waiter is told", waiter), ErrClosed)
 	require.Empty(t, done)
 	require.NoError(t, m.Unlock(t.Context()))
