@@ -158,5 +158,5 @@ func lines(text string) (all []string) {
 func (s *invocation) awaitStderr(text string) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool { return strings.Contains(s.err.String(), text) }, patient, 5*time.Millisecond,
-		"%q in what the command says", text)
+		"%q in what the command says: %s", text, s.err)
 }
