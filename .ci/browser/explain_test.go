@@ -99,13 +99,23 @@ func rowOf(label string) string {
 // painted is how many points of a row's canvas have a colour of the page.
 func (p *page) painted(label, colour string) int {
 	p.Helper()
-	return eval[int](p, `(() => {
-		const canvas = `+rowOf(label)+`.lastChild, all = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
-		const want = colours[`+quoted(colour)+`].match(/\d+/g).map(Number);
+	return eval[int](p, painted(label, colour))
+}
+
+// awaitPainted waits until a row has a colour: what changes is drawn with a later frame.
+func (p *page) awaitPainted(label, colour string) {
+	p.Helper()
+	p.await(painted(label, colour) + " > 0")
+}
+
+func painted(label, colour string) string {
+	return `(() => {
+		const canvas = ` + rowOf(label) + `.lastChild, all = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+		const want = colours[` + quoted(colour) + `].match(/\d+/g).map(Number);
 		let n = 0;
 		for (let i = 0; i < all.length; i += 4) if (all[i + 3] === 255 && want.every((c, j) => all[i + j] === c)) n++;
 		return n;
-	})()`)
+	})()`
 }
 
 func TestWhatHappenedIsDrawn(t *testing.T) {
@@ -116,7 +126,7 @@ func TestWhatHappenedIsDrawn(t *testing.T) {
 	require.Contains(t, eval[string](p, `document.querySelector('main > section').innerText`), `b@web-2 took "lock:report" while a@web-1 still had it`)
 	labels := eval[string](p, `[...document.querySelectorAll('#rows .row')].map(row => row.firstChild.firstChild.data).join('|')`)
 	require.Equal(t, "Locks that two had at once|lock:report|a@web-1|b@web-2|Masters|"+strings.Join(masters.Addrs(), "|")+"|Other locks|lock:import", labels)
-	require.Positive(t, p.painted("lock:report", "bad"), "that two had it")
+	p.awaitPainted("lock:report", "bad")
 	require.Zero(t, p.painted("lock:import", "bad"))
 	for _, label := range []string{"lock:report", "a@web-1", "lock:import"} {
 		eval[bool](p, `(() => {
@@ -125,10 +135,10 @@ func TestWhatHappenedIsDrawn(t *testing.T) {
 			drawNow();
 			return true;
 		})()`)
-		require.Positive(t, p.painted(label, "hold"), label)
+		p.awaitPainted(label, "hold")
 	}
 	eval[bool](p, `(Object.assign(view, whole), drawNow(), true)`)
-	require.Positive(t, p.painted(masters.Addrs()[0], "good"), "it was up")
+	p.awaitPainted(masters.Addrs()[0], "good")
 
 	// A click on what two had says so.
 	x := eval[float64](p, `(() => {
@@ -164,7 +174,7 @@ func TestWhatHappenedIsDrawn(t *testing.T) {
 	p.run(media("print", "dark"))
 	eval[bool](p, `window.dispatchEvent(new Event('beforeprint'))`)
 	require.Equal(t, "rgb(255, 255, 255)", eval[string](p, `colours.back`))
-	require.Positive(t, p.painted("lock:report", "bad"))
+	p.awaitPainted("lock:report", "bad")
 }
 
 // media has the page be shown on paper, or in the dark.
@@ -306,7 +316,7 @@ func TestWhatHappenedOnAPhone(t *testing.T) {
 	p.run(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile))
 	p.await(`rowHeight === 46 && ` + rowOf(key) + `?.lastChild.clientWidth > 300`)
 	require.False(t, eval[bool](p, `document.documentElement.scrollWidth > 360`))
-	require.Positive(t, p.painted(key, "bad"))
+	p.awaitPainted(key, "bad")
 	p.run(chromedp.Click(chromedp.CSS("#rows .alarmed canvas")))
 	p.await(`document.getElementById('detail').open`)
 	require.False(t, eval[bool](p, `document.documentElement.scrollWidth > 360 || document.getElementById('detail').scrollWidth > document.getElementById('detail').clientWidth`))
@@ -319,7 +329,7 @@ func TestWhatHappenedInTheDark(t *testing.T) {
 	for scheme, back := range map[string]string{"dark": "rgb(20, 23, 28)", "light": "rgb(255, 255, 255)"} {
 		p.run(media("", scheme))
 		p.await(`getComputedStyle(document.body).backgroundColor === '` + back + `' && colours.back === '` + back + `'`)
-		require.Positive(t, p.painted("lock:report", "bad"), scheme)
+		p.awaitPainted("lock:report", "bad")
 	}
 }
 
