@@ -356,7 +356,10 @@ func TestPlaceIsGivenAwayOnce(t *testing.T) {
 func TestRefusalOfADialerDoesNotTellThatAMasterIsDown(t *testing.T) {
 	t.Parallel()
 	old, newcomer := newFake(t, "a", steady(0)), newFake(t, "b", steady(0))
-	const at = "no-such-master.invalid:6379"
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	at := l.Addr().String() // where nobody listens, but for the Dialer
+	require.NoError(t, l.Close())
 	var refuses atomic.Bool
 	m := open(t, mux.Config{Masters: []string{at}, StallTime: 500 * time.Millisecond, Conn: conn.Options{
 		Dialer: func(ctx context.Context, network, address string) (net.Conn, error) {
