@@ -62,7 +62,7 @@ func fenced(t *testing.T, language string) []string {
 // are compiled as packages of this module that exist in an overlay only.
 func TestReadmeCompiles(t *testing.T) {
 	t.Parallel()
-	packages := []string{"context", "errors", "net/http", "testing", "time",
+	packages := []string{"context", "errors", "net", "net/http", "testing", "time",
 		"github.com/stretchr/testify/require", module + "/redlock", module + "/redlock/flight", module + "/redlock/redlocktest"}
 	above, err := filepath.Abs(top)
 	require.NoError(t, err)
