@@ -22,7 +22,8 @@ import (
 //     client any more.
 //
 // It waits for the functions of Do and Lead, also for one whose lock is lost, and for each lock that a Mutex holds,
-// until that is unlocked or its validity has ended. A lock that was handed over by its token counts once it was extended. It looks for them with pauses of 10 ms at most.
+// until that is unlocked or its validity has ended. A lock that was handed over by its token counts once it was
+// extended. It looks for them with pauses of 10 ms at most.
 //
 // It returns nil if nothing was left to wait for. Otherwise its error wraps that of ctx, and its cause, or ErrClosed if
 // the client was closed meanwhile. Locks that are held then are left to their TTL, as Close leaves them, since work may
@@ -37,16 +38,14 @@ func (c *Client) Shutdown(ctx context.Context) (err error) {
 	c.shutting.Do(func() { close(c.shut) })
 	c.renewer.shutdown()
 	c.localQueues.wake()
-	left := map[string]int{}
 	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
-		clear(left)
 		// The order matters: an attempt has listed its lock before it ends, and who takes a lock off the list is
 		// counted as busy before.
 		idle := c.attempts.TryLock()
 		if idle {
 			c.attempts.Unlock()
 		}
-		c.countHeld(left)
+		left := c.held()
 		busy := c.busy.Load()
 		if idle && len(left) == 0 && busy == 0 {
 			return nil
@@ -63,7 +62,9 @@ func (c *Client) Shutdown(ctx context.Context) (err error) {
 			continue
 		}
 		c.Close() // it ends attempts, which may still have taken a lock
-		c.countHeld(left)
+		for key, n := range c.held() {
+			left[key] = max(left[key], n) // one may have been let go of too late
+		}
 		if len(left) == 0 && busy == 0 {
 			return nil
 		}
@@ -84,17 +85,15 @@ func (c *Client) enter() bool {
 	return true
 }
 
-// countHeld adds the locks that are held, by their keys. It keeps what was there: a lock may be let go of too late.
-func (c *Client) countHeld(of map[string]int) {
-	now := map[string]int{}
+// held returns how many locks are held on each key.
+func (c *Client) held() map[string]int {
+	of := map[string]int{}
 	for _, h := range c.rechecker.list() {
 		if h.taken(c.now) {
-			now[h.key]++
+			of[h.key]++
 		}
 	}
-	for key, n := range now {
-		of[key] = max(of[key], n)
-	}
+	return of
 }
 
 // unfinished says what Shutdown has not waited for.
@@ -105,16 +104,13 @@ func unfinished(left map[string]int, busy int64) string {
 		for _, more := range left {
 			n += more
 		}
-		keys := slices.Sorted(maps.Keys(left))
 		const most = 10
-		text := fmt.Sprintf("%d locks are left to their TTL: ", n)
-		for i, key := range keys[:min(most, len(keys))] {
-			if i > 0 {
-				text += ", "
-			}
-			text += quoted(key)
+		var keys []string
+		for _, key := range slices.Sorted(maps.Keys(left))[:min(most, len(left))] {
+			keys = append(keys, quoted(key))
 		}
-		if more := len(keys) - most; more > 0 {
+		text := fmt.Sprintf("%d locks are left to their TTL: %s", n, strings.Join(keys, ", "))
+		if more := len(left) - most; more > 0 {
 			text += fmt.Sprintf(" and %d more keys", more)
 		}
 		said = append(said, text)

@@ -244,8 +244,6 @@ func (f *mastersFlags) text(name string) (string, error) {
 		} else if f.frozen && !info.Mode().IsRegular() { // to open a device may do something
 			return "", irregular(name)
 		}
-	}
-	if name != stdin {
 		flags := os.O_RDONLY
 		if f.frozen {
 			flags |= syscall.O_NONBLOCK // it may be a pipe by now
