@@ -24,9 +24,7 @@ import (
 // A dialer that a user might write.
 type dialer = func(ctx context.Context, network, address string) (net.Conn, error)
 
-func bySocket(ctx context.Context, network, address string) (net.Conn, error) {
-	return new(net.Dialer).DialContext(ctx, network, address)
-}
+var bySocket dialer = new(net.Dialer).DialContext
 
 // byWrapper returns a connection that is no socket any more.
 func byWrapper(ctx context.Context, network, address string) (net.Conn, error) {

@@ -104,6 +104,16 @@ func parked(t *testing.T, c *Client, key string) <-chan error {
 	return done
 }
 
+// HeldKeys is a script that counts the keys of a master that are held: a fence's counter and the number of permits outlive a lock.
+const HeldKeys = `
+	local n = 0
+	for _, key in ipairs(redis.call('KEYS', '*')) do
+		if key ~= '{}:since' and not string.find(key, ':fence$') and not string.find(key, ':permits$') then
+			n = n + 1
+		end
+	end
+	return n`
+
 // asleep returns when the head of a key's queue has looked at the key, and sleeps until it is notified or
 // is to look again.
 func asleep(t *testing.T, c *Client, key string) {

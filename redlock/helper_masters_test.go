@@ -109,16 +109,6 @@ func lockInBackground(t *testing.T, c *redlock.Client, key string) (*redlock.Mut
 // lockKeys is a script that counts the keys of a master, but for what it says of itself.
 const lockKeys = "return redis.call('DBSIZE') - redis.call('EXISTS', '{}:since')"
 
-// heldKeys counts those that are held: a fence's counter and the number of permits outlive a lock.
-const heldKeys = `
-	local n = 0
-	for _, key in ipairs(redis.call('KEYS', '*')) do
-		if key ~= '{}:since' and not string.find(key, ':fence$') and not string.find(key, ':permits$') then
-			n = n + 1
-		end
-	end
-	return n`
-
 // deleteLocks has a master lack all locks' keys, and no more. It may vote.
 func deleteLocks(t testing.TB, masters *redlocktest.Masters, i int) {
 	t.Helper()

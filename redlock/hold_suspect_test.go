@@ -92,7 +92,7 @@ func TestAnAcquireThatComesLateHidesNoLoss(t *testing.T) {
 		masters.Heal(2)
 		reaches(t, c, 2, "up")
 		require.Eventually(t, func() bool {
-			n, err := masters.Do(2, "EVAL", heldKeys, "0")
+			n, err := masters.Do(2, "EVAL", redlock.HeldKeys, "0")
 			return err == nil && n != int64(0)
 		}, time.Minute, time.Millisecond, "the late set is carried out")
 		require.ErrorIs(t, ask(), redlock.ErrNoQuorum)

@@ -386,23 +386,20 @@ func TestNothingIsHeldAfterShutdown(t *testing.T) {
 		require.Eventually(t, func() bool { return taken.Load() >= want }, time.Minute, time.Millisecond)
 		require.NoError(t, c.Shutdown(t.Context()))
 		wg.Wait()
-		for i := range masters.N() {
-			require.Eventually(t, func() bool {
-				n, err := masters.Do(i, "EVAL", heldNow, "0")
-				return err == nil && n == int64(0)
-			}, term30/3, 5*time.Millisecond)
-		}
+		nothingHeld(t, masters)
 	}
 }
 
-const heldNow = `
-	local n = 0
-	for _, key in ipairs(redis.call('KEYS', '*')) do
-		if key ~= '{}:since' and not string.find(key, ':fence$') and not string.find(key, ':permits$') then
-			n = n + 1
-		end
-	end
-	return n`
+// nothingHeld waits until no master has a lock.
+func nothingHeld(t *testing.T, masters *redlocktest.Masters) {
+	t.Helper()
+	for i := range masters.N() {
+		require.Eventually(t, func() bool {
+			n, err := masters.Do(i, "EVAL", HeldKeys, "0")
+			return err == nil && n == int64(0)
+		}, term30/3, 5*time.Millisecond)
+	}
+}
 
 // So it is with each kind, on real masters: the lock outlives its TTL while the function runs, and is released then.
 func TestShutdownKeepsEachKind(t *testing.T) {
@@ -451,10 +448,5 @@ func TestShutdownWhileAMasterIsSilent(t *testing.T) {
 	require.NoError(t, m.Unlock(t.Context()))
 	require.NoError(t, conntest.Soon(t, "it is shut down", done))
 	masters.Resume(2)
-	for i := range masters.N() {
-		require.Eventually(t, func() bool {
-			n, err := masters.Do(i, "EVAL", heldNow, "0")
-			return err == nil && n == int64(0)
-		}, term30/3, 5*time.Millisecond)
-	}
+	nothingHeld(t, masters)
 }

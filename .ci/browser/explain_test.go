@@ -126,7 +126,7 @@ func TestWhatHappenedIsDrawn(t *testing.T) {
 	require.Contains(t, eval[string](p, `document.querySelector('main > section').innerText`), `b@web-2 took "lock:report" while a@web-1 still had it`)
 	labels := eval[string](p, `[...document.querySelectorAll('#rows .row')].map(row => row.firstChild.firstChild.data).join('|')`)
 	require.Equal(t, "Locks that two had at once|lock:report|a@web-1|b@web-2|Masters|"+strings.Join(masters.Addrs(), "|")+"|Other locks|lock:import", labels)
-	p.awaitPainted("lock:report", "bad")
+	require.Positive(t, p.painted("lock:report", "bad"), "that two had it")
 	require.Zero(t, p.painted("lock:import", "bad"))
 	for _, label := range []string{"lock:report", "a@web-1", "lock:import"} {
 		eval[bool](p, `(() => {
@@ -135,10 +135,10 @@ func TestWhatHappenedIsDrawn(t *testing.T) {
 			drawNow();
 			return true;
 		})()`)
-		p.awaitPainted(label, "hold")
+		require.Positive(t, p.painted(label, "hold"), label)
 	}
 	eval[bool](p, `(Object.assign(view, whole), drawNow(), true)`)
-	p.awaitPainted(masters.Addrs()[0], "good")
+	require.Positive(t, p.painted(masters.Addrs()[0], "good"), "it was up")
 
 	// A click on what two had says so.
 	x := eval[float64](p, `(() => {
@@ -174,7 +174,7 @@ func TestWhatHappenedIsDrawn(t *testing.T) {
 	p.run(media("print", "dark"))
 	eval[bool](p, `window.dispatchEvent(new Event('beforeprint'))`)
 	require.Equal(t, "rgb(255, 255, 255)", eval[string](p, `colours.back`))
-	p.awaitPainted("lock:report", "bad")
+	require.Positive(t, p.painted("lock:report", "bad"))
 }
 
 // media has the page be shown on paper, or in the dark.

@@ -338,6 +338,16 @@ func TestAPipeInAFilesPlaceIsNotWaitedFor(t *testing.T) {
 	require.FailNow(t, "a read waits for a pipe")
 }
 
+// awaitPassword waits until the keyring has a password.
+func awaitPassword(t *testing.T, k *keyring, want string) {
+	t.Helper()
+	awaitTrue(t, func() bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.latest.connect.Password.Reveal() == want
+	})
+}
+
 // A file is gone as the keyring begins. What it has when it comes back is taken.
 func TestAFileThatIsGoneAtTheStartIsFollowed(t *testing.T) {
 	t.Parallel()
@@ -351,11 +361,7 @@ func TestAFileThatIsGoneAtTheStartIsFollowed(t *testing.T) {
 	require.NotNil(t, k)
 	defer k.end()
 	put(t, file, "new\n")
-	awaitTrue(t, func() bool {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		return k.latest.connect.Password.Reveal() == "new"
-	})
+	awaitPassword(t, k, "new")
 }
 
 // A file that changes between the start and the keyring's first look is taken without another change.
@@ -369,11 +375,7 @@ func TestAFileThatChangesAtTheStartIsTaken(t *testing.T) {
 	put(t, file, "new\n")
 	k := newKeyring(f, set)
 	defer k.end()
-	awaitTrue(t, func() bool {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		return k.latest.connect.Password.Reveal() == "new"
-	})
+	awaitPassword(t, k, "new")
 }
 
 // hungKeyring is one whose reader hangs.
