@@ -269,10 +269,10 @@ func (d *dialing) waitOn(ctx context.Context, c *Conn, at Address) (wait func(In
 	patient, told := d.patient, d.opt.OnPatience == nil
 	return func(want Interest) error {
 		err := d.poller.await(ctx, c.sock, want)
-		if err == nil || ctx.Err() == nil || patient.Err() != nil {
+		if err == nil || ctx.Err() == nil {
 			return err
 		}
-		if !told {
+		if !told && patient.Err() == nil {
 			told = true
 			d.tell(c, at, fmt.Errorf("%w; it has taken the connection, and is waited for", context.Cause(ctx)))
 		}

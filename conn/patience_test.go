@@ -80,6 +80,24 @@ func TestPatienceEnds(t *testing.T) {
 	}
 }
 
+// On a busy machine both have ended before anybody looks: the master has not answered all the same.
+func TestPatienceThatEndsUnseen(t *testing.T) {
+	t.Parallel()
+	silent := conntest.Listen(t, func(c net.Conn) { io.Copy(io.Discard, c) })
+	ended := make(chan error, 100)
+	for range cap(ended) { // some of them see it late
+		go func() {
+			_, err := conn.Dial(t.Context(), parse(t, silent), conn.Options{DialTimeout: 500 * time.Millisecond, Patience: 1})
+			ended <- err
+		}()
+	}
+	for range cap(ended) {
+		err := conntest.Soon(t, "a dial ends", ended)
+		require.ErrorIs(t, err, conn.ErrUnanswered)
+		require.ErrorContains(t, err, ", and 1ns more: i/o timeout")
+	}
+}
+
 // There is no patience with who has not even taken the connection: it has no work with another dial.
 func TestNoPatienceWithWhoIsOutOfReach(t *testing.T) {
 	t.Parallel()

@@ -81,16 +81,16 @@ func TestAFleetGetsIn(t *testing.T) {
 // While a dial goes on, the master's state says what it waits for, and Open does not wait for it.
 func TestADialThatGoesOnIsSaid(t *testing.T) {
 	t.Parallel()
-	busy, addr := newBusy(t, 300*time.Millisecond)
+	busy, addr := newBusy(t, 1500*time.Millisecond)
 	states := make(chan mux.State, 100)
-	cfg := mux.Config{Masters: []string{addr}, Conn: conn.Options{DialTimeout: 50 * time.Millisecond},
+	cfg := mux.Config{Masters: []string{addr}, Conn: conn.Options{DialTimeout: 500 * time.Millisecond},
 		OnState: func(_ int, s mux.State) { states <- s }}
 	m, err := mux.New(cfg)
 	require.NoError(t, err)
 	defer m.Close()
 	s := conntest.Soon(t, "it is said", states)
 	require.Equal(t, mux.Down, s.Phase)
-	require.ErrorContains(t, s.Err, "handshake: the dial timeout of 50ms passed: i/o timeout; it has taken the connection, and is waited for")
+	require.ErrorContains(t, s.Err, "handshake: the dial timeout of 500ms passed: i/o timeout; it has taken the connection, and is waited for")
 	require.Equal(t, mux.Up, conntest.Soon(t, "it is up", states).Phase)
 	require.EqualValues(t, 1, busy.taken.Load())
 
