@@ -117,6 +117,7 @@ func locksOn(r *fakeRounds, master int) int {
 // What is still held when the context ends is left on the masters, and named.
 func TestShutdownLeavesWhatIsHeldToItsTTL(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		c.rounds = &graceRounds{rounds: r} // a release that is posted before Close is carried out
 		var all []*Mutex
 		for i := range 12 {
 			m := c.NewMutex(fmt.Sprintf("k%02d", i), ttl)
