@@ -445,8 +445,9 @@ func (g *guard) standing() (all, used int) {
 	return all, used
 }
 
-// unused returns how many masters were reached, and whether none says that the list is used.
-func (g *guard) unused() (reached int, none bool) {
+// unused returns how many masters were reached, how many of them say by themselves whether the list is used, and
+// whether none says that it is. A promoted replica without a witness does not say it: it has what it was told of before.
+func (g *guard) unused() (reached, sure int, none bool) {
 	none = !g.inUse && !g.seen
 	for i := range g.places {
 		p := &g.places[i]
@@ -455,12 +456,15 @@ func (g *guard) unused() (reached int, none bool) {
 		}
 		if p.reading != witnessUnread && p.reading != witnessAsked {
 			reached++
+			if p.ok || p.server.ReplID2 == "" {
+				sure++
+			}
 		}
 		if !p.afresh && p.ok && p.w.used {
 			none = false
 		}
 	}
-	return reached, none
+	return reached, sure, none
 }
 
 // learning reports whether a master is about to say whether the list is used. One that hangs is not waited for for long.
@@ -512,7 +516,7 @@ func (g *guard) decide(p *place) {
 	if g.unsure(p) && g.flushing() {
 		return
 	}
-	reached, none := g.unused()
+	reached, sure, none := g.unused()
 	// Who has met it after it was flushed, and did not know that the list is used, has made it the first there.
 	late := p.ok && p.w.first && p.lost != "" && !p.afresh && !none && g.restart == 0
 	names := p.ok && !p.distrust && !late && p.w.names(p.server)
@@ -538,7 +542,7 @@ func (g *guard) decide(p *place) {
 			g.lookAgain()
 			return
 		}
-		w = witness{first: true}
+		w = witness{first: sure > len(g.places)-g.quorum()}
 		bear()
 		since, _ = g.byUptime(p.server, p.met)
 		if born = since; p.server.Cluster { // whose copies lack nothing, if it is to count

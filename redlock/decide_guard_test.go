@@ -209,6 +209,39 @@ func TestNobodyWaitsForMastersThatNobodyHasUsed(t *testing.T) {
 	require.Equal(t, []time.Duration{-1, -2, -2}, newFleet(3).only(), "one alone tells nothing")
 }
 
+// A replica that was promoted has what it was told of before its master was lost. That it has no witness proves nothing.
+func TestPromotedReplicasDoNotSayThatNobodyWasThere(t *testing.T) {
+	t.Parallel()
+	promoted := func(f *fleet, i int) { f.servers[i].ReplID2 = "of another" }
+	for _, cluster := range []bool{false, true} {
+		alone := newFleet(1)
+		promoted(alone, 0)
+		if alone.servers[0].Cluster = cluster; cluster {
+			alone.servers[0].Group, alone.servers[0].Epoch = "slot", "7"
+		}
+		p := alone.starts(0, false, fleetTTL, 0)
+		require.Equal(t, []time.Duration{fleetTTL}, alone.waits(p))
+		alone.pass(10 * time.Second)
+		require.Equal(t, []time.Duration{20 * time.Second}, alone.waits(alone.starts(0, false, fleetTTL, 0)))
+		require.Equal(t, []time.Duration{20 * time.Second}, alone.waits(p))
+		alone.pass(20*time.Second + time.Millisecond)
+		require.Equal(t, []time.Duration{0}, alone.waits(p))
+	}
+	f := newFleet(3)
+	promoted(f, 1)
+	require.Equal(t, []time.Duration{0, 0, 0}, f.waits(f.starts(0, false, fleetTTL, 0, 1, 2)), "two say that none was there")
+	f = newFleet(3)
+	promoted(f, 0)
+	promoted(f, 1)
+	require.Equal(t, []time.Duration{fleetTTL, fleetTTL, 0}, f.waits(f.starts(0, false, fleetTTL, 0, 1, 2)), "the third is weeks old")
+	f = newFleet(3) // its sentinels have known it as the master for long
+	for i := range 3 {
+		promoted(f, i)
+		f.servers[i].Group, f.servers[i].MasterFor = "sentinels", time.Hour
+	}
+	require.Equal(t, []time.Duration{0, 0, 0}, f.waits(f.starts(0, false, fleetTTL, 0, 1, 2)))
+}
+
 // only is what a process waits that reaches one of three.
 func (f *fleet) only() []time.Duration { return f.waits(f.starts(0, false, fleetTTL, 0)) }
 
