@@ -67,7 +67,7 @@ func TestWhoHasAgreedOnAnotherNumberIsRefusedOnceItIsForgotten(t *testing.T) {
 		for _, guard := range []time.Duration{0, 5 * time.Second} {
 			t.Run(fmt.Sprint(name, guard), func(t *testing.T) {
 				t.Parallel()
-				const ttl = 3 * time.Second
+				const ttl = 5 * time.Second
 				masters := redlocktest.Start(t, 3)
 				first := openedWith(t, Config{Masters: masters.Addrs(), RestartGuard: guard})
 				two, other := first.NewMutex("k", ttl, WithPermits(2)), first.NewMutex("other", ttl)

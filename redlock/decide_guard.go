@@ -60,9 +60,13 @@ type guard struct {
 	name   func() string // a name that nothing else has
 }
 
-// flushedWithin is how far apart the flushes of all masters are if they are one. After as long a witness that could not
-// be written is tried again.
-const flushedWithin = time.Second
+// flushedWithin is how far apart the flushes of all masters are if they are one: a command to each takes its time, and a
+// master that has no CPU tells of it late.
+const flushedWithin = 3 * time.Second
+
+// askAgain is after how long a witness that could not be read or written is tried again, and one that hangs is not
+// waited for.
+const askAgain = time.Second
 
 // forgotNothing is when a master has forgotten something that has forgotten nothing.
 const forgotNothing = -clock.Forever
@@ -343,8 +347,8 @@ func (g *guard) wasFlushed(p *place) {
 
 // lookAgain has News be asked a little later.
 func (g *guard) lookAgain() {
-	if g.again = g.at + flushedWithin + time.Millisecond; g.later != nil {
-		g.later(flushedWithin + 2*time.Millisecond)
+	if g.again = g.at + askAgain + time.Millisecond; g.later != nil {
+		g.later(askAgain + 2*time.Millisecond)
 	}
 }
 
@@ -360,6 +364,9 @@ func (g *guard) News() bool {
 			g.again = 0
 		}
 		g.heed(longest, clock.Now())
+		if slices.ContainsFunc(g.places, func(p place) bool { return g.unsure(&p) }) {
+			g.lookAgain()
+		}
 	}
 	news := g.news
 	g.news = false
@@ -371,7 +378,7 @@ func (g *guard) News() bool {
 // is still the first there, too.
 func (g *guard) heed(longest, at time.Duration) {
 	for i := range g.places {
-		if p := &g.places[i]; !g.active() && p.reading == witnessRead && p.text == "" && at-p.met > flushedWithin {
+		if p := &g.places[i]; !g.active() && p.reading == witnessRead && p.text == "" && at-p.met > askAgain {
 			p.reading = witnessUnread
 		}
 	}
@@ -407,7 +414,7 @@ func (g *guard) step() {
 		}
 		switch {
 		case !p.up || !g.active() || len(p.asked) > 0:
-		case p.unnamed || p.reading == witnessUnread && (p.failed == 0 || g.at-p.failed > flushedWithin):
+		case p.unnamed || p.reading == witnessUnread && (p.failed == 0 || g.at-p.failed > askAgain):
 			if p.ask = nil; p.unnamed {
 				p.ask, p.asked = appendWho(nil, nil, &p.server)
 			}
@@ -417,7 +424,7 @@ func (g *guard) step() {
 			}
 		case p.settled:
 			p.member, p.had, p.number, p.birth, p.afresh = true, p.server.RunID, p.w.number, p.w.birth, false
-		case p.decided && p.reading == witnessRead && (p.refused == 0 || g.at-p.refused > flushedWithin):
+		case p.decided && p.reading == witnessRead && (p.refused == 0 || g.at-p.refused > askAgain):
 			p.wrote = p.wanted.String()
 			p.ask, p.asked = appendWrite(nil, g.key, p.text, p.wrote, p.server.Tracking)
 			p.reading = witnessAsked
@@ -470,7 +477,7 @@ func (g *guard) unused() (reached, sure int, none bool) {
 // learning reports whether a master is about to say whether the list is used. One that hangs is not waited for for long.
 func (g *guard) learning() bool {
 	return slices.ContainsFunc(g.places, func(p place) bool {
-		return p.up && p.failed == 0 && (p.reading == witnessUnread || p.reading == witnessAsked && p.wrote == "" && g.at-p.sent <= flushedWithin)
+		return p.up && p.failed == 0 && (p.reading == witnessUnread || p.reading == witnessAsked && p.wrote == "" && g.at-p.sent <= askAgain)
 	})
 }
 

@@ -109,7 +109,7 @@ func TestATestSuiteThatFlushesDoesNotWait(t *testing.T) {
 			if err == nil {
 				err = b.NewMutex("j", time.Minute, redlock.WithFence()).TryLock(t.Context())
 			}
-			if err != nil && time.Since(began) > time.Second { // then it is no flush of all
+			if err != nil && time.Since(began) > 3*time.Second { // then it is no flush of all
 				return true
 			}
 			require.NoError(t, err)
@@ -121,7 +121,7 @@ func TestATestSuiteThatFlushesDoesNotWait(t *testing.T) {
 			return
 		}
 	}
-	require.Fail(t, "flushes that are no second apart take longer each time")
+	require.Fail(t, "three flushes take more than three seconds each time")
 }
 
 // Whoever starts three masters and tries the library does not wait, also with one of them down.

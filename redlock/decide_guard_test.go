@@ -283,10 +283,10 @@ func TestWhatMayHaveForgottenWaits(t *testing.T) {
 			if f.guards[p].places[2].flushed != 0 && guarded == 0 {
 				require.EqualValues(t, -1, f.waits(p)[2], "the others may have been flushed as well")
 			}
-			f.pass(2 * time.Second)
-			wait := wait - 2*time.Second
+			f.pass(2 * flushedWithin)
+			wait := wait - 2*flushedWithin
 			if name == "restarted, nobody is there" {
-				wait += 2 * time.Second
+				wait += 2 * flushedWithin
 			}
 			q := f.starts(guarded, false, fleetTTL, 0, 1, 2)
 			if name != "restarted, nobody is there" {
@@ -330,7 +330,7 @@ func TestAFlushOfAllIsANewList(t *testing.T) {
 		require.Equal(t, []time.Duration{0, 0, 0}, f.waits(p))
 		require.Equal(t, []time.Duration{0, 0, 0}, f.waits(q))
 		for i := range 3 { // one after the other, and both look in between
-			f.now += 50 * time.Millisecond
+			f.now += time.Second
 			f.flush(i)
 		}
 		require.Equal(t, []time.Duration{0, 0, 0}, f.waits(p))
@@ -351,7 +351,7 @@ func TestAFlushOfAllIsANewList(t *testing.T) {
 	f.guards[p].disconnected(2) // it is down, and has all that it had
 	f.flush(0, 1)
 	f.pass(2 * flushedWithin)
-	require.Equal(t, []time.Duration{fleetTTL - 2*time.Second, fleetTTL - 2*time.Second, -2}, f.waits(p))
+	require.Equal(t, []time.Duration{fleetTTL - 2*flushedWithin, fleetTTL - 2*flushedWithin, -2}, f.waits(p))
 
 	f = newFleet(1)
 	p = f.starts(0, false, fleetTTL, 0)
