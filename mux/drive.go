@@ -351,6 +351,11 @@ func (m *Mux) expireDue(now time.Duration) {
 		case op.deadline <= now && op.decided:
 			m.decide(op, now, nil)
 		case op.deadline <= now:
+			for i := range op.Votes {
+				if v := &op.Votes[i]; op.Asked.Has(i) && v.Verdict == VerdictPending && m.slots[i].withheld {
+					v.Err = errWithheld
+				}
+			}
 			m.decide(op, now, ErrTimeout)
 		case m.expiry == 0 || op.deadline < m.expiry:
 			m.expiry = op.deadline

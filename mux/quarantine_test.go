@@ -245,6 +245,22 @@ func TestAYesThatIsWithheld(t *testing.T) {
 	}
 }
 
+// Who waits in vain for a yes that is withheld learns that the master was there.
+func TestAYesThatIsWithheldUntilTheTimeout(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 2)
+	k := keeps(func(int, conn.Server, conn.Server) (time.Duration, string) { return 0, "" })
+	m := open(t, mux.Config{Masters: masters.Addrs(), Keeper: k})
+	waitUp(t, m, 2)
+	k.stand(m, 0, mux.Standing{Withheld: true})
+	op := acquire("k", "t")
+	op.Timeout = 50 * time.Millisecond
+	require.ErrorIs(t, m.Do(t.Context(), op), mux.ErrTimeout)
+	require.ErrorContains(t, op.Votes[0].Err, "has not answered yet whether it may vote")
+	require.Equal(t, mux.VerdictPending, op.Votes[0].Verdict)
+	require.NoError(t, op.Votes[1].Err)
+}
+
 // A master comes into quarantine while it has a question: its yes may be to one who asked before it has forgotten, or after.
 func TestAYesThatComesInQuarantineDoesNotCount(t *testing.T) {
 	t.Parallel()

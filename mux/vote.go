@@ -48,7 +48,7 @@ type Vote struct {
 	Verdict Verdict       // never VerdictAgain
 	RTT     time.Duration // from the operation's start to the reply; 0 without one
 	Int     int64         // the reply, if it was an integer; 0 otherwise
-	Err     error         // why the verdict is VerdictFailed; nil otherwise
+	Err     error         // why the verdict is VerdictFailed, or the vote was withheld until the timeout; nil otherwise
 	Reply   resp.Value    // a clone of the reply, if Op.Keep or Op.KeepNo asks for it; valid as long as Op.Votes
 
 	withheld bool // it is a yes, and does not count yet: see Standing

@@ -56,6 +56,24 @@ func TestTheFirstAttemptWaitsForTheConnections(t *testing.T) {
 	require.ErrorIs(t, conntest.Soon(t, "the attempt ends with the client", first), redlock.ErrClosed)
 }
 
+// A master hangs before anybody has used the list. Whether it was used is not known for a moment, and that is said.
+func TestTheFirstAttemptSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := openWith(t, masters, redlock.Config{RoundTimeout: 300 * time.Millisecond, StallTime: time.Hour})
+	for i := range 3 {
+		reaches(t, c, i, "up")
+	}
+	time.Sleep(redlock.AskAgain + 100*time.Millisecond) // who has been idle reads again
+	masters.Pause(2)
+	m := c.NewMutex("k", time.Minute)
+	err := m.TryLock(t.Context())
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	require.ErrorContains(t, err, "has not answered yet whether it may vote")
+	require.NotContains(t, err.Error(), "the round timeout of 1ms")
+	require.Eventually(t, func() bool { return m.TryLock(t.Context()) == nil }, 20*time.Second, time.Millisecond)
+}
+
 // New is for services that must start while masters are down.
 func TestNewNeedsNoMasters(t *testing.T) {
 	t.Parallel()

@@ -176,6 +176,9 @@ func (f *fleet) waits(process int) (all []time.Duration) {
 	return all
 }
 
+// AskAgain is for the tests from outside.
+const AskAgain = askAgain
+
 const (
 	fleetTTL   = 30 * time.Second
 	fleetGuard = time.Minute
