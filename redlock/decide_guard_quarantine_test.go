@@ -317,9 +317,14 @@ func TestDurableMasterVotesAtOnceAfterARestart(t *testing.T) {
 			}
 			const guard = 3 * time.Second
 			cfg.Durable, cfg.RestartGuard = c.declared, guard
-			var quarantined atomic.Bool
+			var quarantined, up atomic.Int64 // when it was so last: an Observer is told late
 			cfg.Observers = onEvent(redlock.EventMaster, func(e *redlock.Event) {
-				quarantined.Store(quarantined.Load() || e.Master.Addr == masters.Addr(0) && string(e.Master.Phase) == "quarantined")
+				if e.Master.Addr == masters.Addr(0) && e.Master.Phase == redlock.PhaseQuarantined {
+					quarantined.Store(e.Time.UnixNano())
+				}
+				if e.Master.Addr == masters.Addr(0) && e.Master.Phase == redlock.PhaseUp {
+					up.Store(e.Time.UnixNano())
+				}
 			})
 			client := openConfig(t, cfg)
 			m := client.NewMutex("k", guard)
@@ -327,7 +332,7 @@ func TestDurableMasterVotesAtOnceAfterARestart(t *testing.T) {
 			for i := range 3 {
 				reaches(t, client, i, "up")
 			}
-			quarantined.Store(false)
+			killed := time.Now().UnixNano()
 			masters.Kill(0)
 			reaches(t, client, 0, "down")
 			masters.Restart(0)
@@ -337,7 +342,8 @@ func TestDurableMasterVotesAtOnceAfterARestart(t *testing.T) {
 				denied(0)
 			}
 			reaches(t, client, 0, "up")
-			require.Equal(t, c.want == "quarantined", quarantined.Load())
+			require.Eventually(t, func() bool { return up.Load() > killed }, time.Minute, time.Millisecond)
+			require.Equal(t, c.want == "quarantined", quarantined.Load() > killed)
 		})
 	}
 }
