@@ -24,7 +24,7 @@ import (
 // answered no is asked again, and no master owes two answers. Whose answer is missing in the end owes it.
 
 const (
-	splitAsks     = 5 // questions in an attempt, at the most
+	splitAsks     = 7 // questions in an attempt, at the most
 	minSplitPause = time.Millisecond
 )
 
@@ -69,8 +69,11 @@ func (m *Mutex) resolve(ctx context.Context, k *call, err error, until time.Dura
 		if need <= 0 || again.Len() < need || left <= 0 {
 			break
 		}
+		if !keeps || again.Len() > need { // without the answers of all it would have to give up
+			left = min(left, patience)
+		}
 		m.hintMost(k, votes)
-		op.Only, op.Quorum, op.Thorough, op.Timeout = again, need, true, min(left, patience)
+		op.Only, op.Quorum, op.Thorough, op.Timeout = again, need, true, left
 		ended := c.rounds.Do(ctx, op)
 		open := op.Asked &^ answeredBy(op.Votes)
 		owing |= open
