@@ -125,7 +125,7 @@ type place struct {
 	had     string        // the process whose witness we have known to stand
 	number  int64         // the most births that we have known of it
 	birth   string        // ... and the latest
-	flushed time.Duration // when its witness was gone; 0 if it was not
+	flushed time.Duration // when its witness was gone, as far as is known; 0 if it was not
 }
 
 // init makes the guard of a client that has so many masters, with the key of their witnesses.
@@ -326,6 +326,10 @@ func (g *guard) read(p *place, text string, ours bool) {
 	p.swept = false
 	c := g.clocks(p)
 	p.since, p.born = g.at-c.age(p.w.since), g.at-c.age(p.w.born)
+	if p.flushed != 0 && p.ok && !ours { // it was before another has left this: who was idle reads of many flushes at once
+		_, most := c.ages(p.w.born)
+		p.flushed = min(p.flushed, g.at-most)
+	}
 	if ours && (!p.w.first || p.afresh) {
 		p.distrust = false
 	}

@@ -370,6 +370,44 @@ func TestAFlushOfAllIsANewList(t *testing.T) {
 	require.Equal(t, []time.Duration{fleetGuard, fleetGuard, fleetGuard}, f.waits(p), "with a guard it is always a quarantine")
 }
 
+// Who is idle is told of many flushes at once. What others have left in between says that they are not one.
+func TestFlushesThatAreHeardOfAtOnceAreNotOne(t *testing.T) {
+	t.Parallel()
+	for _, off := range []time.Duration{0, time.Hour} { // the other's clock is wrong
+		f := newFleet(3)
+		p := f.starts(0, false, fleetTTL, 0, 1, 2)
+		for i := range f.servers {
+			f.servers[i].Ahead = -off
+		}
+		q := f.starts(0, false, fleetTTL, 0, 1, 2)
+		wall := f.guards[q].wall
+		f.guards[q].wall = func() time.Duration { return wall() + off }
+		idle := func(is bool) {
+			for i := range f.servers {
+				f.guards[p].places[i].up = !is
+			}
+		}
+		idle(true)
+		for i := range f.servers {
+			f.pass(2 * fleetTTL)
+			require.Equal(t, []time.Duration{0, 0, 0}, f.waits(q))
+			f.flush(i)
+		}
+		f.pass(2 * time.Second)
+		idle(false)
+		for i := range f.servers {
+			f.guards[p].push(i, parse([]byte(pushAll)), f.now)
+		}
+		f.settle()
+		if off == 0 {
+			require.Equal(t, []time.Duration{0, 0, fleetTTL - 2*time.Second}, f.waits(p))
+		} else {
+			require.Equal(t, []time.Duration{fleetTTL, fleetTTL, fleetTTL}, f.waits(p))
+		}
+		require.Equal(t, fleetTTL-2*time.Second, f.waits(q)[2])
+	}
+}
+
 // A copy (redis-cli --rdb) changes the replication id, twice, and nothing else.
 func TestACopySilencesNobody(t *testing.T) {
 	t.Parallel()

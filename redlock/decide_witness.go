@@ -54,11 +54,19 @@ func (c clocks) stamp(d time.Duration) stamp {
 
 // age is what has passed since, at the least. A master that does not tell its time is not asked.
 func (c clocks) age(s stamp) time.Duration {
+	least, _ := c.ages(s)
+	return least
+}
+
+// ages is what has passed since by the two clocks, the lesser first.
+func (c clocks) ages(s stamp) (least, most time.Duration) {
 	d := c.wall - time.Duration(s.client)*time.Microsecond
+	least, most = d, d
 	if c.known && s.master != 0 {
-		d = min(d, c.wall+c.ahead-time.Duration(s.master)*time.Microsecond)
+		d = c.wall + c.ahead - time.Duration(s.master)*time.Microsecond
+		least, most = min(least, d), max(most, d)
 	}
-	return max(0, d)
+	return max(0, least), max(0, most)
 }
 
 // agree reports whether the client's clock and the master's are alike.
