@@ -7,8 +7,8 @@ import (
 	"github.com/redburst/redburst/conn/clock"
 )
 
-// leastLead is the least time that an operation waits for the first master's vote (Op.Lead).
-const leastLead = 5 * time.Millisecond
+// leastLead is the least time that an operation waits for the first master's vote (Op.Lead). A busy machine is that late.
+const leastLead = 20 * time.Millisecond
 
 // Leading returns the master of a set that comes first in an order that all clients have in common: that of the
 // servers' run ids, or of their addresses where INFO does not say these. It returns -1 for the empty set. A master
