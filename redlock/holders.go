@@ -150,7 +150,15 @@ end
 `
 }
 
-// judgeHolders judges the holders scripts: an answer is a yes.
+// judgeHolder judges those of one holder: an answer is a yes.
+func judgeHolder(v resp.Value) mux.Verdict {
+	if v.Kind() == resp.Array && v.Len() == 3 {
+		return mux.VerdictYes
+	}
+	return kind.JudgeError(v)
+}
+
+// judgeHolders judges those of many, who may also be none.
 func judgeHolders(v resp.Value) mux.Verdict {
 	if v.Kind() == resp.Array && v.Len()%2 == 1 {
 		return mux.VerdictYes
@@ -168,12 +176,15 @@ func (k *call) holders(key string, o options, timeout time.Duration) {
 	switch {
 	case o.permits > 0:
 		script, keys = slotHoldersScript, kind.NewPermits(key, 0, o.permits).Names()
-	case o.shared && o.fence:
-		script = sharedFencedHoldersScript
-	case o.shared:
-		script = sharedHoldersScript
+	case !o.shared:
+		r.Judge = judgeHolder
+		if o.fence {
+			script = fencedHoldersScript
+		}
 	case o.fence:
-		script = fencedHoldersScript
+		script = sharedFencedHoldersScript
+	default:
+		script = sharedHoldersScript
 	}
 	r.Call(script, 0, func(dst []byte) []byte { return dst }, keys...)
 	k.prepare(timeout)
@@ -238,7 +249,7 @@ func (c *Client) Holders(ctx context.Context, key string, opts ...Option) ([]Hol
 }
 
 // appendHolders appends what a master's reply to a holders script says, or h if it says nothing.
-// h has the fields that all its Holders share.
+// h has the fields that all its Holders share. A token that it repeats counts once.
 func appendHolders(out []Holder, h Holder, reply resp.Value, permits bool) []Holder {
 	elems := reply.Elems()
 	first, _ := elems.Next()
@@ -246,6 +257,7 @@ func appendHolders(out []Holder, h Holder, reply resp.Value, permits bool) []Hol
 		h.Fence = uint64(n)
 	}
 	before := len(out)
+	var named map[Secret]bool
 	for permit := 1; ; permit++ {
 		one := h
 		var more bool
@@ -258,9 +270,14 @@ func appendHolders(out []Holder, h Holder, reply resp.Value, permits bool) []Hol
 		if permits {
 			one.Permit = permit
 		}
-		if !one.Token.IsZero() {
-			out = append(out, one)
+		if one.Token.IsZero() || named[one.Token] {
+			continue
 		}
+		if named == nil {
+			named = map[Secret]bool{}
+		}
+		named[one.Token] = !permits || one.Token != UnknownToken
+		out = append(out, one)
 	}
 	if len(out) == before {
 		out = append(out, h)

@@ -257,7 +257,7 @@ func (k *call) readHolders(key string, timeout time.Duration) {
 	r := &k.request
 	k.token = k.token[:0]
 	r.Reset()
-	r.Judge = judgeHolders
+	r.Judge = judgeHolder
 	r.Tracked()
 	r.Command = fencedHoldersScript.AppendText(r.Command, 0, key)
 	k.prepare(timeout)

@@ -189,12 +189,15 @@ func (a *answer) shared(ctx context.Context, p *probe, key string) error {
 	seconds, _ := clock[0].Float() // which reads the text that it is
 	micros, _ := clock[1].Float()
 	now := int64(seconds)*1000 + int64(micros)/1000
+	named := map[redlock.Secret]bool{} // it can name one as often as it likes
 	for i := 0; i+1 < len(members); i += 2 {
 		if ends, ok := members[i+1].Float(); ok && int64(ends) >= now {
 			left := time.Duration(int64(ends)-now) * time.Millisecond
 			h := redlock.Holder{Token: redlock.NewSecret(string(members[i].Bytes())), TTL: left}
-			noteRevoked(&h)
-			a.readers = append(a.readers, h)
+			if noteRevoked(&h); !named[h.Token] {
+				named[h.Token] = true
+				a.readers = append(a.readers, h)
+			}
 		}
 	}
 	if len(a.readers) > 0 {

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/redburst/redburst/resp"
+	"github.com/stretchr/testify/require"
+)
+
+func bulk(s string) string { return string(resp.AppendBulkString(nil, s)) }
+
+// liar is a master that answers what it likes, and no to the rest.
+func liar(t *testing.T, answer func(args []string) string) (addr string) {
+	return conntest.Listen(t, func(c net.Conn) {
+		conntest.Answer(c, func(args []string) (string, bool) {
+			if said := answer(args); said != "" {
+				return said, true
+			}
+			switch args[0] {
+			case "HELLO":
+				return "%3\r\n+version\r\n+7.0.15\r\n+mode\r\n+standalone\r\n+role\r\n+master\r\n", true
+			case "INFO":
+				return bulk("run_id:abc\r\nuptime_in_seconds:99999999\r\nrole:master\r\n"), true
+			case "EVALSHA":
+				return "-NOSCRIPT no\r\n", true
+			case "EVAL", "SET":
+				return "$-1\r\n", true
+			case "PTTL":
+				return ":60000\r\n", true
+			case "TIME":
+				return "*2\r\n$1\r\n1\r\n$1\r\n0\r\n", true
+			}
+			return "+OK\r\n", true
+		})
+	})
+}
+
+// A master that names a reader several times is one master all the same. The lock is that of the holder whom the
+// others name, and can be revoked.
+func TestAReaderWhomOneMasterRepeats(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 2)
+	take(t, masters, "honest", "k", time.Hour)
+	readers := strings.Repeat("*2\r\n"+bulk("mallory/AAAAAAAAAAAAAAAAAAAAAAAAAAA")+bulk("99999999"), 3)
+	env := []string{mastersEnv(masters) + "," + liar(t, func(args []string) string {
+		switch {
+		case args[0] == "EVAL" && args[1] == getScript && args[3] == "k":
+			return "-WRONGTYPE no string\r\n"
+		case args[0] == "EVAL" && args[1] == rangeScript && args[3] == "k":
+			return "*3\r\n" + readers
+		}
+		return ""
+	})}
+	exit, s := statusOfKey(t, env, "k")
+	require.Zero(t, exit)
+	require.Equal(t, "honest", s.Owner)
+	require.Equal(t, 2, s.Votes)
+	exit, stdout, stderr := do(t, env, "status", "k")
+	require.Contains(t, stdout, "k is held by honest, on 2 of 3 masters,")
+	exit, stdout, stderr = do(t, env, "revoke", "k", "--reason", "why", "--wait", "0")
+	require.Zero(t, exit, stderr)
+	require.Contains(t, stdout, "k of honest is revoked")
+}
