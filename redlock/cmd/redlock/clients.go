@@ -104,6 +104,9 @@ func (c *connection) who() string { return cmp.Or(c.Owner, c.from) }
 // listLimits are those of a list of clients. It has some 400 bytes for each, and its length is what others make it.
 var listLimits = resp.Limits{Bulk: 16 << 20, Frame: 16<<20 + 1<<10, Skip: 1 << 30}
 
+// mostConnections is how many of them are looked at: a server can write shorter lines than any that is honest.
+const mostConnections = 100_000
+
 // probeName is the name of a connection that takes no locks.
 func probeName(command string) string {
 	host, _ := os.Hostname()
@@ -132,7 +135,11 @@ func (c *connected) read(ctx context.Context, p *probe) error {
 	if replies[0].IsError() {
 		return errors.New("CLIENT LIST: " + conn.ErrorText(replies[0]))
 	}
-	for line := range strings.Lines(string(replies[0].Bytes())) {
+	list := string(replies[0].Bytes())
+	if strings.Count(list, "\n") > mostConnections {
+		return fmt.Errorf("CLIENT LIST: it names more than %d connections", mostConnections)
+	}
+	for line := range strings.Lines(list) {
 		said := map[string]string{}
 		for word := range strings.FieldsSeq(line) {
 			name, value, _ := strings.Cut(word, "=")

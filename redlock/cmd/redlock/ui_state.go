@@ -374,7 +374,7 @@ func (u *uiState) readClients(ctx context.Context) {
 	if lists := usages(on, clientname.List(u.server.set.masters)); len(lists) > 0 {
 		most = lists[0].list
 	}
-	found := map[string]*client{}
+	found, from := map[string]*client{}, map[string]bool{}
 	var silent []string
 	for _, c := range on {
 		if c.err != nil {
@@ -386,7 +386,9 @@ func (u *uiState) readClients(ctx context.Context) {
 			if found[id] == nil {
 				found[id] = &client{cl.who(), cl.Program, cl.Version, cl.List, cl.List != "" && cl.List != most, 0, nil}
 			}
-			if here[found[id]] = true; !slices.Contains(found[id].From, cl.from) {
+			here[found[id]] = true
+			if at := id + "\n" + cl.from; !from[at] {
+				from[at] = true
 				found[id].From = append(found[id].From, cl.from)
 			}
 		}
