@@ -263,7 +263,7 @@ func (k *call) revoke(key string, shared bool, token, reason string, least, time
 	k.request.Reset()
 	kind.Revoke(&k.request, key, shared, token, kind.Tombstone(token, reason), least)
 	k.prepare(timeout)
-	k.op.Thorough = true
+	k.op.All = true
 }
 
 // look makes the call one that reads whether the lock is held, and for how long.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -179,8 +180,9 @@ func (c *Client) revoke(ctx context.Context, key, at, token, reason string, shar
 // that earlier. An extension needs a quorum of masters that have the token, or where the lock is gone. That is not to
 // be had while a quorum has tombstones. But one of the tombstones may end before the holder's validity does, if that
 // master has missed the last extensions. Then it would set the key again, and no longer say no. So a second round
-// prolongs the tombstones to the one that lives longest. The quorum that has revoked the lock shares a master with the
-// last extension that has succeeded, so that one ends after the holder's validity.
+// prolongs the tombstones. The last extension that has succeeded has a quorum of keys that end after the holder's
+// validity. Some of these masters have revoked the lock, too, one at least: see lives. So of those that live longest,
+// that many live long enough, and what a master claims beyond that prolongs nothing.
 func (c *Client) revokeBy(ctx context.Context, k *call, key, at, token, reason string, shared bool) *RoundError {
 	k.fence, k.about = 0, about{}
 	least := time.Duration(0)
@@ -203,11 +205,11 @@ func (c *Client) revokeBy(ctx context.Context, k *call, key, at, token, reason s
 			e.blame(ctx, err)
 			return e
 		}
-		shortest, longest := lives(k.op.Votes)
-		if least > 0 || shortest == longest {
+		shortest, enough := lives(k.op.Votes)
+		if least > 0 || shortest == enough {
 			return nil
 		}
-		least = longest
+		least = enough
 	}
 }
 
@@ -226,18 +228,16 @@ func isEndless(votes []mux.Vote) bool {
 	return endless && there >= majority(len(votes))
 }
 
-// lives returns for how long the tombstones live of which the votes tell.
-func lives(votes []mux.Vote) (shortest, longest time.Duration) {
+// lives returns the shortest life of the tombstones of which the votes tell, and one that is enough for all. Of n masters,
+// y have said yes, and a quorum q has the last extension: so y+q-n have both at least, and the shortest life of the
+// y+q-n longest is enough. Only if so few have answered that this is the longest of all, the word of one decides.
+func lives(votes []mux.Vote) (shortest, enough time.Duration) {
+	var all []time.Duration
 	for i := range votes {
-		v := &votes[i]
-		if v.Verdict != VerdictYes {
-			continue
+		if v := &votes[i]; v.Verdict == VerdictYes {
+			all = append(all, milliseconds(v.Int))
 		}
-		life := milliseconds(v.Int)
-		if shortest == 0 || life < shortest {
-			shortest = life
-		}
-		longest = max(longest, life)
 	}
-	return shortest, longest
+	slices.Sort(all)
+	return all[0], all[len(votes)-majority(len(votes))]
 }

@@ -114,8 +114,8 @@ func (m *revokeModel) revoked(c *modelActor, t tally) {
 		}
 		return
 	}
-	if shortest, longest := lives(c.votes); c.ttl == 0 && shortest < longest {
-		c.ttl = int(longest / time.Millisecond) // a tick is a millisecond of a vote
+	if shortest, enough := lives(c.votes); c.ttl == 0 && shortest < enough {
+		c.ttl = int(enough / time.Millisecond) // a tick is a millisecond of a vote
 		m.ask(c, revoking, verbRevoke, 0)
 		return
 	}

@@ -346,6 +346,26 @@ func TestARevocationOutlivesTheValidity(t *testing.T) {
 	})
 }
 
+// A minority that claims that the key lives for long has the others keep it no longer.
+func TestARevocationBelievesNoMinority(t *testing.T) {
+	for n, liars := range map[int][]int{3: {0}, 5: {1, 4}} {
+		simulated(t, n, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+			m := taken(t, c)
+			until := m.validUntil()
+			r.set(func(m *fakeMaster) {
+				k := m.keys["k"]
+				k.expires += time.Minute
+				m.keys["k"] = k
+			}, liars...)
+			require.NoError(t, c.Revoke(t.Context(), "k", why))
+			next, _ := another(t, r, Config{})
+			require.NoError(t, next.NewMutex("k", ttl).Lock(t.Context()))
+			require.Greater(t, r.now(), until)
+			require.Less(t, r.now(), until+10*time.Second)
+		})
+	}
+}
+
 // failOn does something while masters are down.
 func failOn(r *fakeRounds, do func() error, which ...int) error {
 	r.set(fail, which...)
