@@ -393,18 +393,18 @@ func TestFlushesThatAreHeardOfAtOnceAreNotOne(t *testing.T) {
 			require.Equal(t, []time.Duration{0, 0, 0}, f.waits(q))
 			f.flush(i)
 		}
-		f.pass(2 * time.Second)
+		f.pass(2 * flushedWithin)
 		idle(false)
 		for i := range f.servers {
 			f.guards[p].push(i, parse([]byte(pushAll)), f.now)
 		}
 		f.settle()
 		if off == 0 {
-			require.Equal(t, []time.Duration{0, 0, fleetTTL - 2*time.Second}, f.waits(p))
+			require.Equal(t, []time.Duration{0, 0, fleetTTL - 2*flushedWithin}, f.waits(p))
 		} else {
 			require.Equal(t, []time.Duration{fleetTTL, fleetTTL, fleetTTL}, f.waits(p))
 		}
-		require.Equal(t, fleetTTL-2*time.Second, f.waits(q)[2])
+		require.Equal(t, fleetTTL-2*flushedWithin, f.waits(q)[2])
 	}
 }
 

@@ -239,5 +239,5 @@ func lives(votes []mux.Vote) (shortest, enough time.Duration) {
 		}
 	}
 	slices.Sort(all)
-	return all[0], all[len(votes)-majority(len(votes))]
+	return all[0], all[min(len(votes)-majority(len(votes)), len(all)-1)]
 }
