@@ -257,13 +257,13 @@ func (k *call) read(s *spec, token []byte) {
 	k.op.Thorough, k.op.KeepNo = true, true
 }
 
-// revoke makes the call one that revokes the lock on a key. The tombstones live for least, or for longer.
-func (k *call) revoke(key string, shared bool, token, reason string, least, timeout time.Duration) {
+// revoke makes the call one that revokes the lock on a key.
+func (k *call) revoke(key string, shared bool, token, reason string, timeout time.Duration) {
 	k.token = append(k.token[:0], token...)
 	k.request.Reset()
-	kind.Revoke(&k.request, key, shared, token, kind.Tombstone(token, reason), least)
+	kind.Revoke(&k.request, key, shared, token, kind.Tombstone(token, reason))
 	k.prepare(timeout)
-	k.op.All = true
+	k.op.Thorough = true
 }
 
 // look makes the call one that reads whether the lock is held, and for how long.

@@ -142,7 +142,7 @@ func (m *fakeMaster) script(what string, keys, args []string) any {
 		if !there || v.token != token {
 			return int64(-2)
 		}
-		m.keys[key] = fakeKey{args[1], max(v.expires, m.in(args[2]))}
+		m.keys[key] = fakeKey{args[1], v.expires}
 		return m.left(key)
 	case is(kind.LingerScript):
 		m.note("linger", key, token)
@@ -299,7 +299,6 @@ func (m *fakeMaster) buried(is func(script.Script) bool, on severalMaster, keys,
 	case is(kind.ReadScript):
 	case is(kind.RevokeScript):
 		m.note("revoke", at, token)
-		m.keys[at] = fakeKey{dead.token, max(dead.expires, m.in(args[2]))}
 		return m.left(at), true
 	default:
 		return nil, false

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -177,40 +175,26 @@ func (c *Client) revoke(ctx context.Context, key, at, token, reason string, shar
 //
 // A tombstone lives for as long as the key would have lived. So the masters exclude others for as long as they would
 // have done without a revocation, which is longer than the holder's validity, and only the holder's own release ends
-// that earlier. An extension needs a quorum of masters that have the token, or where the lock is gone. That is not to
-// be had while a quorum has tombstones. But one of the tombstones may end before the holder's validity does, if that
-// master has missed the last extensions. Then it would set the key again, and no longer say no. So a second round
-// prolongs the tombstones. The last extension that has succeeded has a quorum of keys that end after the holder's
-// validity. Some of these masters have revoked the lock, too, one at least: see lives. So of those that live longest,
-// that many live long enough, and what a master claims beyond that prolongs nothing.
+// that earlier. An extension needs a quorum of masters that have the token. That is not to be had any more: a master
+// whose tombstone has ended, as it has missed the last extensions, has no key, and an extension sets none.
 func (c *Client) revokeBy(ctx context.Context, k *call, key, at, token, reason string, shared bool) *RoundError {
 	k.fence, k.about = 0, about{}
-	least := time.Duration(0)
-	for {
-		k.revoke(at, shared, token, reason, least, c.cfg.questionTimeout())
-		err := c.rounds.Do(ctx, &k.op)
-		why := count(k.op.Votes, err).released(false, false)
-		if least > 0 && why == ErrNotHeld { // its holder has let go since
-			return nil
-		}
-		if why != nil {
-			endless := why == ErrNotHeld && isEndless(k.op.Votes)
-			if endless {
-				why = ErrHeld
-			}
-			e := c.failure(OpRevoke, key, k, err, why)
-			if endless {
-				e.note = "the key does not expire, and revoked it never would: if its holder is gone, delete it (redlock release --force)"
-			}
-			e.blame(ctx, err)
-			return e
-		}
-		shortest, enough := lives(k.op.Votes)
-		if least > 0 || shortest == enough {
-			return nil
-		}
-		least = enough
+	k.revoke(at, shared, token, reason, c.cfg.questionTimeout())
+	err := c.rounds.Do(ctx, &k.op)
+	why := count(k.op.Votes, err).released(false, false)
+	if why == nil {
+		return nil
 	}
+	endless := why == ErrNotHeld && isEndless(k.op.Votes)
+	if endless {
+		why = ErrHeld
+	}
+	e := c.failure(OpRevoke, key, k, err, why)
+	if endless {
+		e.note = "the key does not expire, and revoked it never would: if its holder is gone, delete it (redlock release --force)"
+	}
+	e.blame(ctx, err)
+	return e
 }
 
 // isEndless reports whether the token is held by a majority, and not revoked by one because keys do not expire.
@@ -226,18 +210,4 @@ func isEndless(votes []mux.Vote) bool {
 		endless = endless || never
 	}
 	return endless && there >= majority(len(votes))
-}
-
-// lives returns the shortest life of the tombstones of which the votes tell, and one that is enough for all. Of n masters,
-// y have said yes, and a quorum q has the last extension: so y+q-n have both at least, and the shortest life of the
-// y+q-n longest is enough. Only if so few have answered that this is the longest of all, the word of one decides.
-func lives(votes []mux.Vote) (shortest, enough time.Duration) {
-	var all []time.Duration
-	for i := range votes {
-		if v := &votes[i]; v.Verdict == VerdictYes {
-			all = append(all, milliseconds(v.Int))
-		}
-	}
-	slices.Sort(all)
-	return all[0], all[min(len(votes)-majority(len(votes)), len(all)-1)]
 }

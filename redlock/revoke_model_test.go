@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/redburst/redburst/mux"
 )
@@ -82,7 +81,6 @@ func (m *revokeModel) serve(i int, c modelCommand) int64 {
 		case m.wrong == endsEarly:
 			s.ends[key] = min(s.ends[key], m.now+1)
 		}
-		s.ends[key] = max(s.ends[key], m.now+c.ttl)
 		return int64(s.ends[key] - m.now)
 	case verbRelease:
 		maps.DeleteFunc(s.severalMaster, func(key, v string) bool {
@@ -112,11 +110,6 @@ func (m *revokeModel) revoked(c *modelActor, t tally) {
 			c.round++
 			c.phase = idle
 		}
-		return
-	}
-	if shortest, enough := lives(c.votes); c.ttl == 0 && shortest < enough {
-		c.ttl = int(enough / time.Millisecond) // a tick is a millisecond of a vote
-		m.ask(c, revoking, verbRevoke, 0)
 		return
 	}
 	for i := range m.clients[:len(m.clients)-1] {

@@ -2,7 +2,6 @@ package kind
 
 import (
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -95,10 +94,10 @@ end
 )
 
 var (
-	// KEYS key. ARGV token, tombstone, for how many ms the tombstone must live at least. It puts the tombstone in the
-	// place of the token. A tombstone of this token that is there already stays. It returns for how many ms the
-	// tombstone lives, -1 if the key does not expire, and then leaves it alone, and -2 if the token is not there. The
-	// tombstone of such a key would never go: the holder is another library's, and does not know it.
+	// KEYS key. ARGV token, tombstone. It puts the tombstone in the place of the token, for as long as the key would have
+	// lived. A tombstone of this token that is there already stays. It returns for how many ms the tombstone lives, -1 if
+	// the key does not expire, and then leaves it alone, and -2 if the token is not there. The tombstone of such a key
+	// would never go: the holder is another library's, and does not know it.
 	RevokeScript = script.New(`local v = redis.pcall('GET', KEYS[1])
 ` + script.UnlessForeign + `if v ~= ARGV[1] and not (` + isRevoked + `) then
   return -2
@@ -107,11 +106,9 @@ local left = redis.call('PTTL', KEYS[1])
 if left < 0 then
   return left
 end
-left = math.max(left, tonumber(ARGV[3]), 1)
+left = math.max(left, 1)
 if v == ARGV[1] then
   redis.call('SET', KEYS[1], ARGV[2], 'PX', left)
-else
-  redis.call('PEXPIRE', KEYS[1], left)
 end
 return left`)
 
@@ -123,10 +120,6 @@ local left = math.floor(score) - now
 if left < 0 then
   return -2
 end
-if left < tonumber(ARGV[3]) then
-  left = tonumber(ARGV[3])
-  score = now + left + score % 1
-end
 redis.call('ZADD', KEYS[1], string.format('%.6f', score), dead or ARGV[2])
 redis.call('ZREM', KEYS[1], ARGV[1])
 ` + keepReaders + `return left`)
@@ -136,17 +129,16 @@ redis.call('ZREM', KEYS[1], ARGV[1])
 const Endless = -1
 
 // Revoke has the tombstone put in the place of a token, on each master that has the token. The key is a lock's or,
-// of permits, a slot's. The tombstone lives for as long as the key does, or for least if that is longer. A yes has
-// for how many milliseconds it lives. A no is [Endless] where the key does not expire.
-func Revoke(r *Request, key string, shared bool, token, tombstone string, least time.Duration) {
+// of permits, a slot's. The tombstone lives for as long as the key does. A yes has for how many milliseconds it lives. A
+// no is [Endless] where the key does not expire.
+func Revoke(r *Request, key string, shared bool, token, tombstone string) {
 	s := RevokeScript
 	if shared {
 		s = sharedRevokeScript
 	}
 	r.Judge = judgeRevoke
-	r.Call(s, 3, func(dst []byte) []byte {
-		dst = resp.AppendBulkString(resp.AppendBulkString(dst, token), tombstone)
-		return resp.AppendBulkInt(dst, least.Milliseconds())
+	r.Call(s, 2, func(dst []byte) []byte {
+		return resp.AppendBulkString(resp.AppendBulkString(dst, token), tombstone)
 	}, key)
 }
 
