@@ -63,9 +63,9 @@ func TestAReaderWhomOneMasterRepeats(t *testing.T) {
 	require.Zero(t, exit)
 	require.Equal(t, "honest", s.Owner)
 	require.Equal(t, 2, s.Votes)
-	exit, stdout, stderr := do(t, env, "status", "k")
+	_, stdout, _ := do(t, env, "status", "k")
 	require.Contains(t, stdout, "k is held by honest, on 2 of 3 masters,")
-	exit, stdout, stderr = do(t, env, "revoke", "k", "--reason", "why", "--wait", "0")
+	exit, stdout, stderr := do(t, env, "revoke", "k", "--reason", "why", "--wait", "0")
 	require.Zero(t, exit, stderr)
 	require.Contains(t, stdout, "k of honest is revoked")
 }
