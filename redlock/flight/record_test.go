@@ -172,6 +172,16 @@ func TestLargeEventsFit(t *testing.T) {
 	require.Len(t, rounds[0].Key, maxText)
 }
 
+// A vote that was withheld until the timeout is not recorded as one that did not come: the master may have answered.
+func TestAVoteThatWasWithheldHasItsReason(t *testing.T) {
+	t.Parallel()
+	rec := newRecorder(t, Options{})
+	rec.ring.record(0, &redlock.Event{Kind: redlock.EventRound, Op: redlock.OpLock, Key: "k", Votes: []redlock.Vote{
+		{Verdict: redlock.VerdictYes, RTT: 5}, {Verdict: redlock.VerdictPending, Err: errors.New("it may not vote yet")}, {Verdict: redlock.VerdictPending}}})
+	rounds := of(read(t, bytesOf(t, rec)), KindRound)
+	require.Equal(t, []Vote{{Verdict: redlock.VerdictYes, RTT: 5}, {Verdict: redlock.VerdictFailed, Err: "it may not vote yet"}, {Verdict: redlock.VerdictPending}}, rounds[0].Votes)
+}
+
 // Events that the Recorder was too slow for are counted in the record, with the time of the first and the last.
 func TestRecordSaysWhatWasLeftOut(t *testing.T) {
 	t.Parallel()

@@ -246,7 +246,7 @@ func (r *ring) record(client int, e *redlock.Event) {
 	failures := few[:0]
 	for i := range e.Votes {
 		switch v := &e.Votes[i]; {
-		case v.Verdict != redlock.VerdictFailed:
+		case !hasFailed(v):
 		case v.Err == nil:
 			failures = append(failures, "")
 		default:
@@ -307,14 +307,21 @@ func (r *ring) round(e *redlock.Event, outcome, detail string, hash uint64, fail
 	failed := 0
 	for i := range e.Votes {
 		v := &e.Votes[i]
-		r.body = append(r.body, byte(v.Verdict))
-		if v.Verdict != redlock.VerdictFailed {
+		if !hasFailed(v) {
+			r.body = append(r.body, byte(v.Verdict))
 			r.u(duration(v.RTT))
 			continue
 		}
+		r.body = append(r.body, byte(redlock.VerdictFailed))
 		r.text(failures[failed])
 		failed++
 	}
+}
+
+// hasFailed reports whether a vote has a reason to be recorded. One that was withheld until the timeout has, too: its
+// master may have answered.
+func hasFailed(v *redlock.Vote) bool {
+	return v.Verdict == redlock.VerdictFailed || v.Verdict == redlock.VerdictPending && v.Err != nil
 }
 
 func (r *ring) master(kind Kind, client int, at time.Duration, m *redlock.MasterStats) {
