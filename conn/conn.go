@@ -33,9 +33,10 @@ type Conn struct {
 	reader resp.Reader
 	tls    *tlsLayer // nil if plain
 
-	mu  sync.Mutex // guards what follows: the reading side of TLS may have to write
-	out []byte     // out[off:] is still to be written; empty if there is nothing
-	off int
+	mu   sync.Mutex // guards what follows: the reading side of TLS may have to write
+	out  []byte     // out[off:] is still to be written; empty if there is nothing
+	off  int
+	told [2]Secret // the passwords that the master was told, the latest first
 }
 
 func newConn(addr string, s *sock, opt *Options) *Conn {

@@ -57,6 +57,7 @@ func (c Credentials) auth() []string {
 // may do there, and a connection that has given the right one is not asked again, even if the
 // password is changed. So such a server is told nothing.
 type Renewal struct {
+	of          *Conn
 	credentials Credentials
 	idle        bool // nothing is to be told
 	hello       bool // HELLO follows AUTH
@@ -66,7 +67,7 @@ type Renewal struct {
 
 // Renewal returns a Renewal for this connection.
 func (c *Conn) Renewal(with Credentials) *Renewal {
-	r := &Renewal{credentials: with, hello: c.server.Proto >= 3}
+	r := &Renewal{of: c, credentials: with, hello: c.server.Proto >= 3}
 	// With a username AUTH does no harm where there are no users: that is a syntax error.
 	r.idle = with.none() || with.Username == "" && !c.server.hasUsers()
 	return r
@@ -79,6 +80,9 @@ func (r *Renewal) Append(p []byte) []byte {
 	if r.idle {
 		return p
 	}
+	r.of.mu.Lock()
+	r.of.told = [...]Secret{r.credentials.Password, r.of.told[0]}
+	r.of.mu.Unlock()
 	p = resp.AppendCommand(p, r.credentials.auth()...)
 	if r.hello {
 		p = resp.AppendCommand(p, "HELLO", "3")

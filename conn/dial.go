@@ -174,7 +174,7 @@ func (d *dialing) open(ctx context.Context, at Address) (c *Conn, wait func(Inte
 		return nil, nil, op, err
 	}
 	c = newConn(d.addr.String(), s, d.opt)
-	c.remote, c.until = remote, d.credentials.Until
+	c.remote, c.until, c.told[0] = remote, d.credentials.Until, d.credentials.Password
 	opened := c // c is nil by the time an error is returned
 	defer func() {
 		if err != nil {

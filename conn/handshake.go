@@ -621,5 +621,5 @@ func (h *handshake) replyError(command string, v resp.Value) error {
 
 // quote returns the text of an error reply to a command, without our password in it.
 func (h *handshake) quote(command string, v resp.Value) string {
-	return command + ": " + errorText(v, h.credentials.Password.Reveal())
+	return command + ": " + errorText(v, h.credentials.Password)
 }

@@ -68,14 +68,24 @@ func isCode(s []byte) bool {
 	return len(s) > 2
 }
 
-// ErrorText returns the text of an error reply, with its code, for a log. What is not printable is
-// escaped. At most 256 bytes of the text are shown; "..." stands for the rest. The text ends where
-// the server begins to quote the arguments of the command, which can be passwords and tokens.
-func ErrorText(v resp.Value) string { return errorText(v, "") }
+// ErrorText returns the text of an error reply of this connection, with its code, for a log. What is not printable is
+// escaped. At most 256 bytes of the text are shown; "..." stands for the rest. The text ends where the server begins to
+// quote the arguments of the command, which can be passwords and tokens. A password that the server was told here is
+// "***" in it.
+func (c *Conn) ErrorText(v resp.Value) string {
+	c.mu.Lock()
+	told := c.told
+	c.mu.Unlock()
+	return errorText(v, told[:]...)
+}
 
-// errorText is ErrorText that also hides a secret.
-func errorText(v resp.Value, secret string) string {
-	return clip(mask(string(ownWords(v)), secret), maxErrorText)
+// errorText is the text of an error reply without some secrets.
+func errorText(v resp.Value, secrets ...Secret) string {
+	text := string(ownWords(v))
+	for _, s := range secrets {
+		text = mask(text, s.Reveal())
+	}
+	return clip(text, maxErrorText)
 }
 
 // ownWords returns the text of an error reply up to where the server begins to quote the

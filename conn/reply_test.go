@@ -71,10 +71,10 @@ func TestErrorTextCanBeLogged(t *testing.T) {
 		"!27\r\nERR one\n2026 lock released\x00\r\n":                                                  `ERR one\n2026 lock released\x00`,
 		"-ERR \xff \u202e \u00e9 \u65e5\r\n":                                                          `ERR \xff \u202e é 日`,
 	} {
-		require.Equal(t, want, conn.ErrorText(value(t, reply)))
+		require.Equal(t, want, new(conn.Conn).ErrorText(value(t, reply)))
 	}
 	for _, long := range []string{strings.Repeat("x", 10_000), strings.Repeat("é", 10_000), strings.Repeat("\x1b", 10_000)} {
-		got := conn.ErrorText(value(t, "-"+long+"\r\n"))
+		got := new(conn.Conn).ErrorText(value(t, "-"+long+"\r\n"))
 		require.LessOrEqual(t, len(got), 4*256+3)
 		require.True(t, strings.HasSuffix(got, "..."))
 	}
@@ -114,6 +114,19 @@ func TestPasswordIsHiddenInWhatAServerQuotes(t *testing.T) {
 		err := refuse(t, script(t, map[string]string{"HELLO": "-ERR unknown command\r\n", "AUTH": c.said}).addr, conn.Options{Password: conn.NewSecret(c.password)})
 		require.ErrorContains(t, err, "AUTH: "+c.want, c.password)
 	}
+}
+
+// It is hidden after the handshake, too, and so is one that the server was told since.
+func TestAPasswordThatIsRenewedIsHidden(t *testing.T) {
+	t.Parallel()
+	addr := parse(t, script(t, nil).addr)
+	c, err := conn.Dial(t.Context(), addr, conn.Options{Password: conn.NewSecret("battery staple")})
+	require.NoError(t, err)
+	defer c.Close()
+	said := value(t, "-ERR battery staple, c0rrect-h0rse\r\n")
+	require.Equal(t, "ERR ***, c0rrect-h0rse", c.ErrorText(said))
+	c.Renewal(conn.Credentials{Username: "u", Password: conn.NewSecret("c0rrect-h0rse")}).Append(nil)
+	require.Equal(t, "ERR ***, ***", c.ErrorText(said))
 }
 
 // The same holds for the beginning of an answer that is no RESP.

@@ -82,7 +82,7 @@ func (e *QuarantineError) Error() string {
 // A ReplyError is the cause of a failed vote of a master that answered with an error.
 type ReplyError struct {
 	Code    string // the error's code, such as NOPERM, as by conn.ErrorCode
-	Message string // its text with the code, as by conn.ErrorText: fit to be logged
+	Message string // its text with the code, as by conn.Conn.ErrorText: fit to be logged
 }
 
 // inScript is where a server says in which script a command has failed, and in which line: behind the error, or before Redis 7

@@ -71,6 +71,7 @@ func (m *Mux) match(i int, l *link) {
 // connection cannot be trusted any more. If beyond is set, the reply was too long, and v is none.
 func (m *Mux) reply(i int, v resp.Value, beyond error, now time.Duration) bool {
 	s := &m.slots[i]
+	c := s.link.c
 	if s.owed.len() == 0 {
 		return false
 	}
@@ -116,7 +117,7 @@ func (m *Mux) reply(i int, v resp.Value, beyond error, now time.Duration) bool {
 		}
 	}
 	m.handleErrorReply(i, f, verdict, v, now)
-	verdict, err = outcome(verdict, err, v)
+	verdict, err = outcome(c, verdict, err, v)
 	m.conclude(i, o, verdict, err, v, now)
 	return true
 }
@@ -179,14 +180,14 @@ func (m *Mux) handleErrorReply(i int, f *flight, verdict Verdict, v resp.Value, 
 }
 
 // outcome is the vote that a reply makes, and the cause of a failed one, given the verdict on it.
-func outcome(verdict Verdict, err error, v resp.Value) (Verdict, error) {
+func outcome(c *conn.Conn, verdict Verdict, err error, v resp.Value) (Verdict, error) {
 	switch {
 	case verdict == VerdictYes || verdict == VerdictNo:
 		return verdict, err
 	case err != nil: // the VerdictFunc has panicked
 		return VerdictFailed, err
 	case v.IsError():
-		return VerdictFailed, &ReplyError{Code: conn.ErrorCode(v), Message: conn.ErrorText(v)}
+		return VerdictFailed, &ReplyError{Code: conn.ErrorCode(v), Message: c.ErrorText(v)}
 	}
 	return VerdictFailed, ErrUnexpected
 }

@@ -89,7 +89,7 @@ func (a *answer) holder(ctx context.Context, p *probe, key string) error {
 	if a.waiters, err = waitersOf(ctx, p, lineKey(key), replies[5]); err != nil {
 		return err
 	}
-	if err = lockOf(&a.Holder, replies[0], replies[1]); err != nil || a.Token != redlock.UnknownToken {
+	if err = p.lockOf(&a.Holder, replies[0], replies[1]); err != nil || a.Token != redlock.UnknownToken {
 		noteRevoked(&a.Holder)
 		return err
 	}
@@ -132,7 +132,7 @@ func (p *probe) read(ctx context.Context, commands ...[]string) ([]resp.Value, e
 }
 
 // lockOf notes the token in a key and how long it lives, from the replies to get and PTTL.
-func lockOf(h *redlock.Holder, got, pttl resp.Value) error {
+func (p *probe) lockOf(h *redlock.Holder, got, pttl resp.Value) error {
 	ms, ok := pttl.Int()
 	size, long := got.Int()
 	switch {
@@ -141,13 +141,13 @@ func lockOf(h *redlock.Holder, got, pttl resp.Value) error {
 	case conn.ErrorCode(got) == "WRONGTYPE", conn.ErrorCode(got) == tooLongCode, long:
 		h.Token, h.Size = redlock.UnknownToken, size // it is no lock, but blocks one
 	case got.IsError():
-		return errors.New("GET: " + conn.ErrorText(got))
+		return errors.New("GET: " + p.ErrorText(got))
 	default:
 		h.Token = redlock.NewSecret(string(got.Bytes()))
 	}
 	if !ok {
 		h.Token = redlock.Secret{}
-		return errors.New("PTTL: " + conn.ErrorText(pttl))
+		return errors.New("PTTL: " + p.ErrorText(pttl))
 	}
 	h.TTL = time.Duration(ms) * time.Millisecond
 	return nil
@@ -176,7 +176,7 @@ func (a *answer) shared(ctx context.Context, p *probe, key string) error {
 		return nil // a key that is no lock
 	case "":
 	default:
-		return errors.New("ZRANGE: " + conn.ErrorText(replies[1]))
+		return errors.New("ZRANGE: " + p.ErrorText(replies[1]))
 	}
 	if len(members) == 0 { // the last reader has left in between
 		a.Token, a.TTL = redlock.Secret{}, 0
@@ -184,7 +184,7 @@ func (a *answer) shared(ctx context.Context, p *probe, key string) error {
 	}
 	clock := flat(replies[0])
 	if len(clock) != 2 {
-		return errors.New("TIME: " + conn.ErrorText(replies[0]))
+		return errors.New("TIME: " + p.ErrorText(replies[0]))
 	}
 	seconds, _ := clock[0].Float() // which reads the text that it is
 	micros, _ := clock[1].Float()

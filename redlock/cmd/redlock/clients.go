@@ -133,7 +133,7 @@ func (c *connected) read(ctx context.Context, p *probe) error {
 		return err
 	}
 	if replies[0].IsError() {
-		return errors.New("CLIENT LIST: " + conn.ErrorText(replies[0]))
+		return errors.New("CLIENT LIST: " + p.ErrorText(replies[0]))
 	}
 	list := string(replies[0].Bytes())
 	if strings.Count(list, "\n") > mostConnections {

@@ -33,7 +33,7 @@ func (e *inspection) watchClock(ctx context.Context, p *probe, span time.Duratio
 		s, ok1 := number(seconds)
 		us, ok2 := number(micros)
 		if replies[0].IsError() || !ok1 || !ok2 {
-			e.refusal["TIME"] = refusalOf(replies[0])
+			e.refusal["TIME"] = p.refusalOf(replies[0])
 			return nil
 		}
 		received := clock.Now()

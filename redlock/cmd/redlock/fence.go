@@ -141,7 +141,7 @@ func (f *fenceCommand) show(ctx context.Context, keys []string) error {
 				all[i] = counter{"no string", greatestFence}
 				return nil
 			} else if v.IsError() {
-				return errors.New(conn.ErrorText(v))
+				return errors.New(p.ErrorText(v))
 			}
 			if n, long := replies[0].Int(); long {
 				all[i] = counter{fmt.Sprintf("%d bytes", n), greatestFence}
@@ -332,7 +332,7 @@ func resetOn(ctx context.Context, p *probe, m *redlock.Mutex, args []string) err
 		}
 		v := replies[0]
 		if v.IsError() {
-			return errors.New(conn.ErrorText(v))
+			return errors.New(p.ErrorText(v))
 		}
 		if isOne(v) {
 			return nil

@@ -37,7 +37,7 @@ type inspection struct {
 // A refusal is the error with which a master refuses a command.
 type refusal struct{ code, text string }
 
-func refusalOf(v resp.Value) refusal { return refusal{conn.ErrorCode(v), conn.ErrorText(v)} }
+func (p *probe) refusalOf(v resp.Value) refusal { return refusal{conn.ErrorCode(v), p.ErrorText(v)} }
 
 const (
 	ticks       = 40 // looks at the clock
@@ -231,7 +231,7 @@ func (e *inspection) tryLock(ctx context.Context, p *probe, key string) error {
 			if name == "SCRIPT" {
 				name = "SCRIPT LOAD"
 			}
-			e.refusal[name] = refusalOf(reply)
+			e.refusal[name] = p.refusalOf(reply)
 		}
 	}
 	return nil

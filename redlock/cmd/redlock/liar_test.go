@@ -94,3 +94,24 @@ func TestAMasterWithClientsWithoutNumber(t *testing.T) {
 		return true
 	})
 }
+
+// A master that quotes the password that it was told does so in vain.
+func TestAMasterThatQuotesThePassword(t *testing.T) {
+	t.Parallel()
+	const password = "c0rrect-h0rse"
+	addr := liar(t, func(args []string) string {
+		if args[0] == "HELLO" || args[0] == "CLIENT" || args[0] == "INFO" {
+			return ""
+		}
+		return "-ERR what about " + password + "?\r\n"
+	})
+	env := []string{"REDLOCK_MASTERS=" + addr, "REDLOCK_PASSWORD=" + password}
+	for _, args := range [][]string{{"status", "k"}, {"status", "--permits", "2", "k"}, {"fence", "k"}, {"fence", "k", "--set", "7"}, {"doctor"}, {"clients"}, {"ls"},
+		{"hold", "k", "--wait", "0"}, {"run", "--no-wait", "k", "--", "true"}, {"release", "k", "t"}, {"revoke", "k", "--reason", "why", "--wait", "0"}} {
+		_, stdout, stderr := do(t, env, args...)
+		require.NotContains(t, stdout+stderr, password, args)
+		if args[0] == "status" || args[0] == "hold" {
+			require.Contains(t, stdout+stderr, "***", args)
+		}
+	}
+}

@@ -41,7 +41,7 @@ func (s *masterSet) permits(ctx context.Context, key string, n int) []answer {
 		a.permits = make([]redlock.Holder, n)
 		for i := range a.permits {
 			h := &a.permits[i]
-			if err = lockOf(h, replies[2+2*i], replies[3+2*i]); err != nil {
+			if err = p.lockOf(h, replies[2+2*i], replies[3+2*i]); err != nil {
 				return err
 			}
 			noteRevoked(h)

@@ -82,7 +82,7 @@ func (e *inspection) tryRights(ctx context.Context, p *probe, key string) error 
 
 // lacks reports whether an error says that a right is missing, or that the server has no such command.
 func lacks(v resp.Value, rule string) bool {
-	text := strings.ToLower(conn.ErrorText(v))
+	text := strings.ToLower(string(v.Bytes()))
 	key := strings.Contains(text, "access") && strings.Contains(text, "key")
 	switch conn.ErrorCode(v) {
 	case "NOPERM":
