@@ -1,8 +1,11 @@
 package story
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/flight"
@@ -26,6 +29,7 @@ func (s *Story) judgeMasters() {
 		addr  string
 	}
 	since := map[view]absence{}
+	var all []absent
 	for _, m := range s.Masters {
 		v := view{m.Party, m.Key}
 		if m.Kind != flight.KindMaster {
@@ -39,14 +43,14 @@ func (s *Story) judgeMasters() {
 		case !up && a.was != nil && a.mute == nil && m.Phase == redlock.PhaseQuarantined:
 			since[v] = absence{a.was, m}
 		case replaced(m) && a.was != nil:
-			s.absent(a, fmt.Sprintf("for %s, until its place was given to another", Short(m.At.Sub(a.was.At))), "", m)
+			all = append(all, absent{absence: a, last: m, suffix: ", until its place was given to another"})
 			delete(since, v)
 		case up && a.was != nil:
 			then := ""
 			if a.mute != nil {
 				then = fmt.Sprintf(". For the last %s of that it was connected, but had no vote, as it might have forgotten locks", Short(m.At.Sub(a.mute.At)))
 			}
-			s.absent(a, "for "+Short(m.At.Sub(a.was.At)), then, m)
+			all = append(all, absent{absence: a, last: m, then: then})
 			delete(since, v)
 		}
 	}
@@ -55,17 +59,53 @@ func (s *Story) judgeMasters() {
 		if a.mute != nil {
 			then = fmt.Sprintf(". From %s on it was connected, but had no vote, as it might have forgotten locks", a.mute.At.Format(clockFormat))
 		}
-		s.absent(a, "to the end of the record", then, a.mute)
+		all = append(all, absent{absence: a, then: then})
+	}
+	s.tellAbsences(all)
+}
+
+// An absent is an absence as one client saw it.
+type absent struct {
+	absence
+	last         *Seen // nil to the end of the record
+	suffix, then string
+}
+
+// tellAbsences tells of absences. What several clients saw of one master at about the same time is one, and as long as the
+// longest.
+func (s *Story) tellAbsences(all []absent) {
+	slices.SortStableFunc(all, func(a, b absent) int { return a.was.At.Compare(b.was.At) })
+	for len(all) > 0 {
+		first, long := all[0], time.Duration(0)
+		var by []string
+		var grounds []Ground
+		all = slices.DeleteFunc(all, func(a absent) bool {
+			if a.was.Key != first.was.Key || a.phase() != first.phase() || (a.last == nil) != (first.last == nil) || a.suffix != first.suffix ||
+				(a.then == "") != (first.then == "") || a.was.At.Sub(first.was.At) > oneAbsence {
+				return false
+			}
+			by = append(by, a.was.Party.Name)
+			grounds = append(grounds, Ground{a.was.Party, a.was.Event})
+			if last := cmp.Or(a.last, a.mute); last != nil {
+				grounds = append(grounds, Ground{last.Party, last.Event})
+			}
+			if a.last != nil {
+				long = max(long, a.last.At.Sub(a.was.At))
+			}
+			return true
+		})
+		slices.Sort(by)
+		how := "to the end of the record"
+		if first.last != nil {
+			how = "for " + Short(long) + first.suffix
+		}
+		f := s.find(first.was.At, Away, "", "", "%s was %s %s, as %s saw it%s%s.", first.was.Key, first.phase(), how, list(by), because(first.was), first.then)
+		f.Grounds = grounds
 	}
 }
 
-func (s *Story) absent(a absence, long, then string, last *Seen) {
-	f := s.find(a.was.At, Away, "", "", "%s was %s %s, as %s saw it%s%s.", a.was.Key, a.phase(), long, a.was.Party.Name, because(a.was), then)
-	f.Grounds = []Ground{{a.was.Party, a.was.Event}}
-	if last != nil {
-		f.Grounds = append(f.Grounds, Ground{last.Party, last.Event})
-	}
-}
+// oneAbsence is how far apart clients see that a master is away, which look at different moments.
+const oneAbsence = 2 * time.Second
 
 // away says what a phase means.
 func away(p redlock.Phase) string {

@@ -488,3 +488,26 @@ func TestASoundRunAccusesNobody(t *testing.T) {
 		}
 	}
 }
+
+// What several clients see of one master is told once, for as long as any has seen it. Another master, a later time, and what has not
+// ended are another matter.
+func TestAnAbsenceIsToldOnce(t *testing.T) {
+	t.Parallel()
+	down := func(when float64, addr string) flight.Event {
+		e := met(when, addr, 0)
+		e.Phase, e.Err = redlock.PhaseDown, "mux: "+addr+": EOF"
+		return e
+	}
+	told := ofMatter(tellOf(
+		forgery{name: "b"}.of(t, met(1, "a:1", 0), down(2.5, "a:1"), met(9, "a:1", 0), down(20, "a:1"), met(21, "a:1", 0)),
+		forgery{name: "a"}.of(t, met(1, "a:1", 0), met(1, "b:1", 0), down(2, "a:1"), down(2, "b:1"), met(4, "a:1", 0), met(5, "b:1", 0)),
+		forgery{name: "c"}.of(t, met(1, "a:1", 0), down(3, "a:1"))), story.Away)
+	var all []string
+	for _, f := range told {
+		text, _, _ := strings.Cut(f.Text, " (")
+		all = append(all, text)
+		require.NotEmpty(t, f.Grounds)
+	}
+	require.ElementsMatch(t, []string{"a:1 was not connected for 6.5s, as a and b saw it", "b:1 was not connected for 3s, as a saw it",
+		"a:1 was not connected for 1s, as b saw it", "a:1 was not connected to the end of the record, as c saw it"}, all)
+}
