@@ -252,7 +252,7 @@ func (cfg *Config) check() error {
 		return err
 	}
 	if cfg.Owner != NoOwner {
-		if err := checkOwner(cfg.Owner); err != nil {
+		if err := kind.CheckOwner(cfg.Owner); err != nil {
 			return err
 		}
 	}

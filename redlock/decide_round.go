@@ -4,7 +4,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
 )
@@ -186,12 +185,4 @@ func discount(votes []mux.Vote, suspect mux.Set) {
 			v.Verdict, v.Err, v.Int = VerdictFailed, mux.ErrSuspect, 0
 		}
 	}
-}
-
-// milliseconds returns the time that a master gives as a number of milliseconds.
-func milliseconds(n int64) time.Duration {
-	if n > int64(clock.Forever/time.Millisecond) {
-		return clock.Forever
-	}
-	return time.Duration(n) * time.Millisecond
 }

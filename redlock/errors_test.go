@@ -60,7 +60,7 @@ func TestRoundErrorTellsTheWholeStory(t *testing.T) {
 				{Addr: "d:1", Verdict: VerdictNo},
 				{Addr: "e:1"},
 			},
-			held: leading([]Holder{{Token: NewSecret(svcA), TTL: 8249 * time.Millisecond}, {}, {Token: NewSecret(svcA), TTL: 8250 * time.Millisecond}, {}, {}}, 5).String(),
+			held: leading(said(5, Holder{Token: NewSecret(svcA), TTL: 8249 * time.Millisecond}, Holder{}, Holder{Token: NewSecret(svcA), TTL: 8250 * time.Millisecond}, Holder{}, Holder{})).String(),
 		},
 		`redlock: lock "k": too few masters answered (0 yes, 0 no, 0 failed, 1 late; 1 of 1 needed); context deadline exceeded`: {
 			Op: "lock", Key: "k", reason: ErrNoQuorum, cut: true, Votes: []Vote{{Addr: "a:1"}}, ended: context.DeadlineExceeded,

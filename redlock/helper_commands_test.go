@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/script"
 	"github.com/redburst/redburst/resp"
@@ -230,16 +231,16 @@ func (m *fakeMaster) script(what string, keys, args []string) any {
 			}
 		}
 		return int64(1)
-	case is(holdersScript), is(fencedHoldersScript):
-		if is(fencedHoldersScript) {
+	case is(census.Rows):
+		row := []any{nil, m.left(key), int64(0), []any{}, nil, int64(0), int64(0), []any{}}
+		if token == census.Fence {
 			m.log = append(m.log, "watch "+key)
-		} else {
-			fence = 0
+			row[4] = strconv.FormatInt(fence, 10)
 		}
-		if c.token == "" {
-			return []any{fence, nil, int64(-2)}
+		if c.token != "" {
+			row[0] = c.token
 		}
-		return []any{fence, c.token, m.left(key)}
+		return []any{row}
 	case is(enterScript):
 		return m.enter(key, token, args[1], args[2], args[3])
 	case is(leaveScript):

@@ -6,12 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/script"
 	"github.com/redburst/redburst/resp"
@@ -19,11 +18,11 @@ import (
 
 // UnknownToken is the Token of a [Holder] if the key holds something that is no lock. It is
 // no secret, but hidden like one.
-var UnknownToken = NewSecret("?")
+var UnknownToken = census.Unknown
 
 // NoExpiry is the TTL of a [Holder], and the HeldFor of a [RoundError], if the key does not
 // expire. No Redlock library sets such a key.
-const NoExpiry time.Duration = -1
+const NoExpiry = census.NoExpiry
 
 // A Holder is what one master says about who holds a key.
 type Holder struct {
@@ -89,106 +88,49 @@ func noLock(size int64) string {
 	return fmt.Sprintf("a key that is no lock (string of %d bytes)", size)
 }
 
-// The scripts below return the counter of the lock's fence, or 0 if it was not asked for. Then
-// follow, for each lock that is there, its token and how long it lasts. In the place of a string
-// that is too long for a lock's they return how long it is. They cut a token that is longer than
-// ours are, so that a thousand of them fit into a reply. pcall is as in the other scripts.
-var (
-	// KEYS key.
-	holdersScript = script.New(holdersText + cutValue("1024") + `return {0, v, redis.call('PTTL', KEYS[1])}`)
-
-	fencedHoldersScript = script.New(script.AnyKeys + fencedHoldersText)
-
-	// KEYS key. If readers hold it, it returns these: those that expire last, if there are more
-	// than a thousand.
-	sharedHoldersScript = script.New(readersText("0") + holdersScript.Text)
-
-	sharedFencedHoldersScript = script.New(script.AnyKeys + readersText(countNow) + fencedHoldersText)
-
-	// KEYS the slots of permits.
-	slotHoldersScript = script.New(`local out = {0}
-for i, key in ipairs(KEYS) do
-  local v = redis.pcall('GET', key)
-  ` + script.UnlessForeign + cutValue("512") + `  out[#out + 1] = v
-  out[#out + 1] = redis.call('PTTL', key)
-end
-return out`)
-)
-
-const (
-	holdersText = `local v = redis.pcall('GET', KEYS[1])
-` + script.UnlessForeign
-	// countNow is the counter. It is not among the call's keys: so a user who lacks the right to
-	// it is told the rest.
-	countNow = `tonumber(redis.pcall('GET', (string.find(KEYS[1], '^[^{]*{[^}]+}') and '' or '{') .. KEYS[1] .. '}:fence')) or 0`
-)
-
-var fencedHoldersText = holdersText + cutValue("1024") + `return {` + countNow + `, v, redis.call('PTTL', KEYS[1])}`
-
-// cutValue is the Lua that cuts the value v, or makes it the size of a string that is too long.
-func cutValue(most string) string {
-	return `if type(v) == 'string' then
-  v = #v > ` + strconv.Itoa(longestValue) + ` and #v or string.sub(v, 1, ` + most + `)
-end
-`
-}
-
-// longestValue is how many bytes a lock's key holds at the most: the tombstone of the longest token.
-const longestValue = len(kind.RevokedPrefix) + maxToken + 1 + kind.MaxReason
-
-func readersText(count string) string {
-	return `if redis.call('TYPE', KEYS[1]).ok == 'zset' then
-  ` + kind.MasterTime + `  local readers, out = redis.call('ZRANGE', KEYS[1], -1000, -1, 'WITHSCORES'), {` + count + `}
-  for i = 1, #readers, 2 do
-    if tonumber(readers[i + 1]) >= now then
-      out[#out + 1] = string.sub(readers[i], 1, 512)
-      out[#out + 1] = math.floor(readers[i + 1] - now)
-    end
-  end
-  return out
-end
-`
-}
-
-// judgeHolder judges those of one holder: an answer is a yes.
-func judgeHolder(v resp.Value) mux.Verdict {
-	if v.Kind() == resp.Array && v.Len() == 3 {
-		return mux.VerdictYes
-	}
-	return kind.JudgeError(v)
-}
-
-// judgeHolders judges those of many, who may also be none.
-func judgeHolders(v resp.Value) mux.Verdict {
-	if v.Kind() == resp.Array && v.Len()%2 == 1 {
-		return mux.VerdictYes
-	}
-	return kind.JudgeError(v)
-}
-
-// holders makes the call ask all masters who holds a key.
-func (k *call) holders(key string, o options, timeout time.Duration) {
+// ask makes the call one of a script that only reads. If it is tracked, the masters are to notify of the next change of
+// what it reads. They promise that for one command, so the script's text is sent.
+func (k *call) ask(s script.Script, judge mux.VerdictFunc, timeout time.Duration, tracked bool, keys []string, args ...string) {
 	k.token = k.token[:0]
 	r := &k.request
 	r.Reset()
-	r.Judge = judgeHolders
-	script, keys := holdersScript, []string{key}
-	switch {
-	case o.permits > 0:
-		script, keys = slotHoldersScript, kind.NewPermits(key, 0, o.permits).Names()
-	case !o.shared:
-		r.Judge = judgeHolder
-		if o.fence {
-			script = fencedHoldersScript
+	r.Judge = judge
+	appendArgs := func(dst []byte) []byte {
+		for _, arg := range args {
+			dst = resp.AppendBulkString(dst, arg)
 		}
-	case o.fence:
-		script = sharedFencedHoldersScript
-	default:
-		script = sharedHoldersScript
+		return dst
 	}
-	r.Call(script, 0, func(dst []byte) []byte { return dst }, keys...)
+	if tracked {
+		r.Tracked()
+		r.Text(s, len(args), appendArgs, keys...)
+	} else {
+		r.Call(s, len(args), appendArgs, keys...)
+	}
 	k.prepare(timeout)
 	k.op.All, k.op.Keep = true, true
+}
+
+// askRow asks for the row of a key, and what stands beside it.
+func (k *call) askRow(key, what string, timeout time.Duration, tracked bool) {
+	k.ask(census.Rows, census.JudgeRows, timeout, tracked, []string{key}, what, key, string(kind.AppendQueueKey(nil, key)))
+}
+
+// tally does the round of a call that asks who holds a key, and counts the answers.
+func (c *Client) tally(ctx context.Context, k *call, permits bool) (*census.Tally, error) {
+	err := c.rounds.Do(ctx, &k.op)
+	t := census.NewTally(len(k.op.Votes))
+	for i := range k.op.Votes {
+		switch v := &k.op.Votes[i]; {
+		case v.Verdict != VerdictYes:
+		case permits:
+			t.Add(i, census.ReadPermits(v.Reply))
+		default:
+			t.Add(i, census.ReadRows(v.Reply)[0])
+		}
+		k.op.Votes[i].Reply = resp.Value{}
+	}
+	return t, err
 }
 
 // Holders asks every master who holds a key, and returns one Holder for each, in the order of
@@ -223,87 +165,51 @@ func (c *Client) Holders(ctx context.Context, key string, opts ...Option) ([]Hol
 	if o.invalid != nil {
 		return nil, fmt.Errorf("redlock: holders of %s: %w", quoted(key), o.invalid)
 	}
+	out, _, err := c.census(ctx, OpHolders, key, &o)
+	return out, err
+}
+
+// census asks every master who holds a key, and counts that. The error is nil or a *RoundError.
+func (c *Client) census(ctx context.Context, of Op, key string, o *options) (out []Holder, t *census.Tally, _ error) {
 	k := c.takeCall()
 	defer c.putCall(k)
-	k.holders(c.cfg.Prefix+key, o, c.cfg.questionTimeout())
-	err := c.rounds.Do(ctx, &k.op)
-	out := make([]Holder, 0, len(k.op.Votes))
-	for i := range k.op.Votes {
-		v := &k.op.Votes[i]
-		h := Holder{Addr: c.masters.at(i), Err: v.Err}
-		if h.Err == nil && v.Verdict != VerdictYes {
-			h.Err = lateError{k.op.Timeout}
-			if err != nil && err != mux.ErrTimeout {
-				h.Err = err // Holders did not wait for it any longer
-			}
+	if o.permits > 0 {
+		k.ask(census.Values, census.JudgeArray, c.cfg.questionTimeout(), false, kind.NewPermits(c.cfg.Prefix+key, 0, o.permits).Names())
+	} else {
+		what := ""
+		if o.fence {
+			what = census.Fence
 		}
-		out = appendHolders(out, h, v.Reply, o.permits > 0)
-		v.Reply = resp.Value{}
+		if o.shared {
+			what += census.Readers
+		}
+		k.askRow(c.cfg.Prefix+key, what, c.cfg.questionTimeout(), false)
+	}
+	t, err := c.tally(ctx, k, o.permits > 0)
+	for i, row := range t.Rows {
+		h := Holder{Addr: c.masters.at(i), Err: k.op.Votes[i].Err}
+		switch {
+		case row != nil:
+			h.Fence = row.Fence
+			for _, one := range row.Holders {
+				one.Addr, one.Fence = h.Addr, h.Fence
+				out = append(out, Holder(one))
+			}
+		case h.Err == nil && err != nil && err != mux.ErrTimeout:
+			h.Err = err // nobody waited for it any longer
+		case h.Err == nil:
+			h.Err = lateError{k.op.Timeout}
+		}
+		if row == nil || len(row.Holders) == 0 {
+			out = append(out, h)
+		}
 	}
 	if reason := count(k.op.Votes, err).answered(); reason != nil {
-		e := c.failure(OpHolders, key, k, err, reason)
+		e := c.failure(of, key, k, err, reason)
 		e.blame(ctx, err)
-		return out, e
+		return out, t, e
 	}
-	return out, nil
-}
-
-// appendHolders appends what a master's reply to a holders script says, or h if it says nothing.
-// h has the fields that all its Holders share. A token that it repeats counts once.
-func appendHolders(out []Holder, h Holder, reply resp.Value, permits bool) []Holder {
-	elems := reply.Elems()
-	first, _ := elems.Next()
-	if n, _ := first.Int(); n > 0 {
-		h.Fence = uint64(n)
-	}
-	before := len(out)
-	var named map[Secret]bool
-	for permit := 1; ; permit++ {
-		one := h
-		var more bool
-		if one.Token, one.Size, one.TTL, more = nextHolder(&elems); !more {
-			break
-		}
-		if token, reason, ok := kind.CutTombstone(one.Token.Reveal()); ok {
-			one.Token, one.Revoked, one.Reason = NewSecret(token), true, reason
-		}
-		if permits {
-			one.Permit = permit
-		}
-		if one.Token.IsZero() || named[one.Token] {
-			continue
-		}
-		if named == nil {
-			named = map[Secret]bool{}
-		}
-		named[one.Token] = !permits || one.Token != UnknownToken
-		out = append(out, one)
-	}
-	if len(out) == before {
-		out = append(out, h)
-	}
-	return out
-}
-
-// nextHolder reads a lock from the reply of a holders script, if there is one more.
-func nextHolder(elems *resp.Iter) (token Secret, size int64, ttl time.Duration, more bool) {
-	first, more := elems.Next()
-	second, _ := elems.Next()
-	ms, _ := second.Int()
-	size, _ = first.Int()
-	switch {
-	case first.IsNull() || !more:
-		return Secret{}, 0, 0, more
-	case first.Kind() == resp.BulkString:
-		token = NewSecret(string(first.Bytes()))
-	}
-	if token.IsZero() { // no string, or an empty one
-		token = UnknownToken
-	}
-	if ms < 0 {
-		return token, size, NoExpiry, true
-	}
-	return token, size, milliseconds(ms), true
+	return out, t, nil
 }
 
 // A holderSummary sums up what the masters say of one holder of a lock.
@@ -319,57 +225,27 @@ type holderSummary struct {
 }
 
 // leading returns the summary of the one that holds the key on most masters.
-func leading(holders []Holder, masters int) holderSummary {
-	return pickHolder(holders, masters, func(a, b holderSummary) bool { return a.votes > b.votes })
+func leading(t *census.Tally) holderSummary {
+	return pickHolder(t, func(a, b holderSummary) bool { return a.votes > b.votes })
 }
 
 // last returns the summary of the reader that holds a shared lock for longest.
-func last(holders []Holder, masters int) holderSummary {
-	return pickHolder(holders, masters, func(a, b holderSummary) bool { return a.ends() > b.ends() })
+func last(t *census.Tally) holderSummary {
+	return pickHolder(t, func(a, b holderSummary) bool { return uint64(a.left) > uint64(b.left) })
 }
 
 // soonest returns the summary of the permit that is free first, if none is renewed.
-func soonest(holders []Holder, masters int) holderSummary {
-	return pickHolder(holders, masters, func(a, b holderSummary) bool { return a.ends() < b.ends() })
-}
-
-func (h holderSummary) ends() time.Duration {
-	if h.left == NoExpiry {
-		return clock.Forever
-	}
-	return h.left
+func soonest(t *census.Tally) holderSummary {
+	return pickHolder(t, func(a, b holderSummary) bool { return uint64(a.left) < uint64(b.left) }) // NoExpiry is the longest
 }
 
 // pickHolder returns the summary that comes before all others, or the first of equal ones. A
 // holder that a majority names comes before one that fewer name.
-func pickHolder(holders []Holder, masters int, before func(a, b holderSummary) bool) (first holderSummary) {
-	ttls, sizes := map[Secret][]time.Duration{}, map[Secret]int64{}
-	var tokens []Secret
-	silent := false
-	for _, h := range holders {
-		silent = silent || h.Err != nil
-		if h.Token.IsZero() {
-			continue
-		}
-		if ttls[h.Token] == nil {
-			tokens = append(tokens, h.Token)
-		}
-		sizes[h.Token] = max(sizes[h.Token], h.Size)
-		left := h.TTL
-		if left < 0 {
-			left = clock.Forever
-		}
-		ttls[h.Token] = append(ttls[h.Token], left)
-	}
-	quorum := majority(masters)
-	for _, token := range tokens {
-		of := ttls[token]
-		slices.Sort(of)
-		h := holderSummary{owner: ownerOf(token.Reveal()), token: token, size: sizes[token], free: wasLeft(token.Reveal()), votes: len(of), masters: masters, silent: silent}
-		// The lock is free once no majority has it.
-		if h.left = of[max(0, len(of)-quorum)]; h.left == clock.Forever {
-			h.left = NoExpiry
-		}
+func pickHolder(t *census.Tally, before func(a, b holderSummary) bool) (first holderSummary) {
+	quorum := t.Quorum()
+	for _, c := range t.Claims {
+		token := c.Token.Reveal()
+		h := holderSummary{ownerOf(token), c.Token, c.Size, wasLeft(token), len(c.On), len(t.Rows), t.Silent() > 0, c.Lasts()}
 		real, other := h.votes >= quorum, first.votes >= quorum
 		if first.votes == 0 || real && !other || real == other && before(h, first) {
 			first = h
@@ -453,8 +329,8 @@ func (e *RoundError) names(h holderSummary) {
 func (m *Mutex) findHolder(ctx context.Context) (h holderSummary) {
 	c := m.client
 	if m.slotted != nil {
-		all, _ := c.Holders(ctx, m.key, WithPermits(m.slots())) // the masters that answer are enough
-		return soonest(all, len(c.masters))
+		_, t, _ := c.census(ctx, OpHolders, m.key, &options{permits: m.slots()}) // the masters that answer are enough
+		return soonest(t)
 	}
 	return c.inTheWay(ctx, 1, m.names()...)
 }
@@ -464,15 +340,15 @@ func (m *Mutex) findHolder(ctx context.Context) (h holderSummary) {
 func (c *Client) inTheWay(ctx context.Context, least int, keys ...string) (h holderSummary) {
 	for _, key := range keys {
 		key = strings.TrimPrefix(key, c.cfg.Prefix)
-		all, _ := c.Holders(ctx, key)
-		if slices.ContainsFunc(all, func(h Holder) bool { return h.Token == UnknownToken }) { // readers
-			if readers, err := c.Holders(ctx, key, WithShared()); err == nil {
-				if h = last(readers, len(c.masters)); h.votes >= least {
+		_, all, _ := c.census(ctx, OpHolders, key, &options{})
+		if slices.ContainsFunc(all.Claims, func(h *census.Claim) bool { return h.Token == UnknownToken }) { // readers
+			if _, readers, err := c.census(ctx, OpHolders, key, &options{shared: true}); err == nil {
+				if h = last(readers); h.votes >= least {
 					break
 				}
 			}
 		}
-		if h = leading(all, len(c.masters)); h.votes >= least {
+		if h = leading(all); h.votes >= least {
 			break
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/stretchr/testify/require"
 )
 
@@ -24,8 +25,23 @@ func TestHoldersAreDescribed(t *testing.T) {
 		"held by somebody without a name on 1 of 1 masters, 1.0 s left":     {{Token: NewSecret(other), TTL: s}},
 		"held by somebody without a name on 1 of 1 masters, without expiry": {{Token: NewSecret(other), TTL: -1}},
 	} {
-		require.Equal(t, want, leading(holders, len(holders)).String())
+		require.Equal(t, want, leading(said(len(holders), holders...)).String())
 	}
+}
+
+// said is the tally of what the first of so many masters say.
+func said(masters int, holders ...Holder) *census.Tally {
+	t := census.NewTally(masters)
+	for i, h := range holders {
+		row := census.Row{Fence: h.Fence}
+		if !h.Token.IsZero() {
+			row.Holders = []census.Holder{census.Holder(h)}
+		}
+		if h.Err == nil {
+			t.Add(i, row)
+		}
+	}
+	return t
 }
 
 func TestHoldersOfAnEndedContextDidNotTimeOut(t *testing.T) {

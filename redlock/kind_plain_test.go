@@ -7,6 +7,7 @@ import (
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/stretchr/testify/require"
 )
@@ -51,19 +52,20 @@ func TestCommandsOnTheWire(t *testing.T) {
 	require.Equal(t, mux.Set(0).With(1), k.op.Only)
 	require.Zero(t, k.op.Persist)
 
-	k.holders("a key", options{}, time.Second)
+	k.askRow("a key", census.Fence+census.Readers, time.Second, false)
 	require.Empty(t, k.op.Dialects[0].Command)
-	require.Equal(t, []string{"EVALSHA", holdersScript.Hash, "1", "a key"}, words(k.op.Command))
-	require.Equal(t, []string{"EVAL", holdersScript.Text, "1", "a key"}, words(k.op.Fallback))
+	require.Equal(t, []string{"EVALSHA", census.Rows.Hash, "1", "a key", "fr", "a key", "{a key}:line"}, words(k.op.Command))
+	require.Equal(t, []string{"EVAL", census.Rows.Text, "1", "a key", "fr", "a key", "{a key}:line"}, words(k.op.Fallback))
 }
 
 func TestRepliesAreJudged(t *testing.T) {
-	type row struct {
+	const row = "*8\r\n$-1\r\n:-2\r\n:0\r\n*0\r\n$-1\r\n:0\r\n:0\r\n*0\r\n"
+	type test struct {
 		judge mux.VerdictFunc
 		reply string
 		want  mux.Verdict
 	}
-	for _, c := range []row{
+	for _, c := range []test{
 		{kind.JudgeSet, "+OK\r\n", mux.VerdictYes},
 		{kind.JudgeSet, "$-1\r\n", mux.VerdictNo},
 		{kind.JudgeSet, "_\r\n", mux.VerdictNo},
@@ -97,17 +99,16 @@ func TestRepliesAreJudged(t *testing.T) {
 		{kind.JudgeRelease, "-WRONGTYPE Operation\r\n", mux.VerdictAgain},
 		{kind.JudgeRelease, "-NOSCRIPT\r\n", mux.VerdictAgain},
 		{kind.JudgeRelease, "-NOPERM\r\n", mux.VerdictFailed},
-		{judgeHolder, "*3\r\n:0\r\n$1\r\nx\r\n:5\r\n", mux.VerdictYes},
-		{judgeHolder, "*5\r\n:0\r\n$1\r\nx\r\n:5\r\n$1\r\nx\r\n:5\r\n", mux.VerdictFailed},
-		{judgeHolder, "*1\r\n:0\r\n", mux.VerdictFailed},
-		{judgeHolder, "-NOSCRIPT\r\n", mux.VerdictAgain},
-		{judgeHolders, "*1\r\n:0\r\n", mux.VerdictYes},
-		{judgeHolders, "*3\r\n:0\r\n$1\r\nx\r\n:5\r\n", mux.VerdictYes},
-		{judgeHolders, "*2\r\n$1\r\nx\r\n:5\r\n", mux.VerdictFailed},
-		{judgeHolders, "*0\r\n", mux.VerdictFailed},
-		{judgeHolders, ":5\r\n", mux.VerdictFailed},
-		{judgeHolders, "-NOSCRIPT\r\n", mux.VerdictAgain},
-		{judgeHolders, "-ERR\r\n", mux.VerdictFailed},
+		{census.JudgeRows, "*1\r\n" + row, mux.VerdictYes},
+		{census.JudgeRows, "*2\r\n" + row + row, mux.VerdictYes},
+		{census.JudgeRows, "*2\r\n" + row + ":5\r\n", mux.VerdictFailed},
+		{census.JudgeRows, "*1\r\n*1\r\n:5\r\n", mux.VerdictFailed},
+		{census.JudgeRows, "*0\r\n", mux.VerdictFailed},
+		{census.JudgeRows, ":5\r\n", mux.VerdictFailed},
+		{census.JudgeRows, "-NOSCRIPT\r\n", mux.VerdictAgain},
+		{census.JudgeRows, "-ERR\r\n", mux.VerdictFailed},
+		{census.JudgeArray, "*0\r\n", mux.VerdictYes},
+		{census.JudgeArray, ":5\r\n", mux.VerdictFailed},
 	} {
 		require.Equal(t, c.want, c.judge(parse([]byte(c.reply))), c.reply)
 	}

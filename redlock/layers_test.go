@@ -30,7 +30,7 @@ var layers = []string{
 	"hold", "hold_release", "hold_relay", "hold_extension", "hold_keepalive", "hold_subscription", "hold_renewer", "hold_backing", "hold_recheck",
 	"wait_subscription", "wait_contention", "wait_look", "wait_global_queue_script", "wait_global_queue",
 	"wait_local_queue", "watch_subscription",
-	"option", "config", "client", "shutdown", "ready", "replace", "mutex", "holders", "acquire_split", "acquire", "unlock", "locks_pattern", "locks_script", "locks_bounds", "locks", "revoke", "wait", "lock", "do", "lead",
+	"option", "config", "client", "shutdown", "ready", "replace", "mutex", "holders", "acquire_split", "acquire", "unlock", "locks_pattern", "locks_bounds", "locks", "revoke", "wait", "lock", "do", "lead",
 	"watch", "doc",
 }
 
@@ -119,11 +119,12 @@ func TestKindsAndDecisionsReadNoClock(t *testing.T) {
 var testedElsewhere = map[string]string{
 	"ask_call":     "kind_*_test.go compare what each call sends",
 	"ask_spec":     "option_test.go has what goes together, and kind_*_test.go what comes of it",
-	"locks_script": "locks_test.go lists with it",
 	"locks_bounds": "locks_liar_test.go has masters whose lists have no end, are slow, or say what no other says",
 	"meet":         "flight/ask_test.go has masters met when a lock was lost, also while the client closes",
 	"doc":          "rules_test.go has its rules, and acl_test.go, limits_test.go and readme_test.go what else it promises",
 
+	"internal/census":             "holders_test.go, locks_test.go and watch_test.go take censuses, and so do the tests of the command",
+	"internal/kind/note":          "wait_global_queue_script_test.go has what a note says",
 	"internal/kind/revoke":        "revoke_test.go and revoke_masters_test.go revoke locks of each kind",
 	"internal/processes":          "redlocktest starts and ends its servers with it, and its tests look at that",
 	"internal/skew":               "a variable that tests set",

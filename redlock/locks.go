@@ -16,6 +16,7 @@ import (
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/script"
 	"github.com/redburst/redburst/resp"
@@ -58,7 +59,7 @@ type LockInfo struct {
 
 // A LockHolder is who holds a lock, or was named by a few masters.
 type LockHolder struct {
-	Token   Secret        // cut after 1,024 bytes, and a reader's after 256; UnknownToken if the key is no lock
+	Token   Secret        // cut after 1,024 bytes, and a reader's or a permit's after 512; UnknownToken if the key is no lock
 	Permit  int           // the number of the permit, from 1 on; 0 if there are none
 	Held    bool          // a majority of the masters names it
 	Masters []string      // the addresses of those that name it
@@ -229,12 +230,12 @@ func (l *lister) lacks(ctx context.Context) error {
 }
 
 // ask asks the masters of a set, and returns those that have answered. Those that have not are not asked again.
-func (l *lister) ask(ctx context.Context, of mux.Set, s script.Script, args ...string) (answered mux.Set) {
+func (l *lister) ask(ctx context.Context, of mux.Set, s script.Script, judge mux.VerdictFunc, args ...string) (answered mux.Set) {
 	if of &= l.up; of == 0 || l.ended != nil {
 		return 0
 	}
-	l.call.list(s, l.client.cfg.questionTimeout(), args...)
-	l.call.op.Only = of
+	l.call.ask(s, judge, l.client.cfg.questionTimeout(), false, nil, args...)
+	l.call.op.Only, l.call.op.Quorum = of, 1
 	err := l.client.rounds.Do(ctx, &l.call.op)
 	if err != nil && err != mux.ErrTimeout {
 		l.ended = err
@@ -260,7 +261,7 @@ func (l *lister) page(ctx context.Context) (names []lockName) {
 	const longest = maxKey + 64 // with what may stand around a lock's key
 	look, only := &l.looks[l.whose], mux.Set(0).With(l.whose)
 	for count := pageCount; ; count = max(count/20, 1) {
-		if l.ask(ctx, only, pageScript, look.cursor, l.around(), strconv.Itoa(count), strconv.Itoa(longest)) == 0 {
+		if l.ask(ctx, only, census.Page, census.JudgeArray, look.cursor, l.around(), strconv.Itoa(count), strconv.Itoa(longest)) == 0 {
 			return nil
 		}
 		look.pages++
@@ -269,8 +270,8 @@ func (l *lister) page(ctx context.Context) (names []lockName) {
 		if !more && count > 1 {
 			continue // the names were too long
 		}
-		look.cursor = textOf(first)
-		if _, err := strconv.ParseUint(look.cursor, 10, 64); err != nil {
+		look.cursor = string(first.Bytes())
+		if _, err := strconv.ParseUint(look.cursor, 10, 64); err != nil || first.Kind() != resp.BulkString {
 			l.leave(l.whose, mux.ErrUnexpected)
 			return nil
 		}
@@ -348,22 +349,10 @@ func (l *lister) list(ctx context.Context, names []lockName, yield func(LockInfo
 // A listed is a lock, and what each master says of it.
 type listed struct {
 	lockName
-	rows  []lockRow       // by master; empty for those that are silent
+	*census.Tally
 	marks map[int]mux.Set // how many permits there are, as these masters say
 	slots int             // how many there are
 	blind bool            // and they are not to be asked for
-	taken map[lockClaim][]heldOn
-}
-
-type lockClaim struct {
-	token  string
-	permit int
-	reader bool
-}
-
-type heldOn struct {
-	master int
-	left   time.Duration
 }
 
 // rows asks all masters about the first of the locks: as many as a majority has answered. One that has answered fewer is
@@ -382,18 +371,13 @@ func (l *lister) rows(ctx context.Context, names []lockName) []listed {
 			args = append(args, key, string(kind.AppendQueueKey(nil, key)))
 		}
 	}
-	all := make([][]lockRow, len(l.votes))
+	all := make([][]census.Row, len(l.votes))
 	ask := func(of mux.Set, args []string) {
-		answered := l.ask(ctx, of, locksScript, args...)
+		answered := l.ask(ctx, of, census.Rows, census.JudgeRows, append([]string{everything}, args...)...)
 		for i := range all {
-			if !answered.Has(i) {
-				continue
+			if answered.Has(i) {
+				all[i] = append(all[i], census.ReadRows(l.reply(i))...)
 			}
-			rows := readRows(l.reply(i))
-			if len(rows) == 0 {
-				l.leave(i, mux.ErrUnexpected)
-			}
-			all[i] = append(all[i], rows...)
 		}
 	}
 	ask(l.up, args)
@@ -416,7 +400,7 @@ func (l *lister) rows(ctx context.Context, names []lockName) []listed {
 		}
 	}
 	for i := range out {
-		out[i] = listed{lockName: names[i], rows: make([]lockRow, len(all)), marks: map[int]mux.Set{}, taken: map[lockClaim][]heldOn{}}
+		out[i] = listed{lockName: names[i], Tally: census.NewTally(len(all)), marks: map[int]mux.Set{}}
 		for master := range all {
 			if l.up.Has(master) {
 				out[i].add(master, all[master][i])
@@ -426,29 +410,22 @@ func (l *lister) rows(ctx context.Context, names []lockName) []listed {
 	return out
 }
 
-// add notes what a master says of the lock.
-func (r *listed) add(master int, row lockRow) {
-	r.rows[master] = row
-	if r.permits {
-		if n, err := strconv.Atoi(row.value); err == nil && 0 < n && n <= kind.MaxPermits {
-			r.marks[n] = r.marks[n].With(master)
-		}
-		return
-	}
-	if row.there && row.readers == 0 {
-		r.claim(master, lockClaim{token: row.value}, row.left)
-	}
-	for _, reader := range row.first {
-		r.claim(master, lockClaim{token: reader.token, reader: true}, reader.left)
-	}
-}
+// everything is what is asked for of each lock.
+const everything = census.Short + census.Fence + census.Line + census.Readers
 
-func (r *listed) claim(master int, c lockClaim, left time.Duration) {
-	on := r.taken[c]
-	if slices.ContainsFunc(on, func(h heldOn) bool { return h.master == master }) {
-		return // it can say so as often as it likes
+// add notes what a master says of the lock.
+func (r *listed) add(master int, row census.Row) {
+	if r.permits {
+		for _, mark := range row.Holders {
+			if n, err := strconv.Atoi(mark.Token.Reveal()); err == nil && 0 < n && n <= kind.MaxPermits {
+				r.marks[n] = r.marks[n].With(master)
+			}
+		}
+		row.Holders = nil
+	} else if row.Readers < 0 {
+		row.Holders = nil // what holds it has no token
 	}
-	r.taken[c] = append(on, heldOn{master, left})
+	r.Add(master, row)
 }
 
 // count decides how many permits there are. All masters that have one have the mark, too: so a majority has that of those
@@ -486,16 +463,16 @@ func (l *lister) askSlots(ctx context.Context, rows []listed) {
 		if len(slots) == 0 {
 			return
 		}
-		answered := l.ask(ctx, l.up, locksSlotsScript, names...)
+		answered := l.ask(ctx, l.up, census.Values, census.JudgeArray, names...)
 		for master := range l.votes {
 			if !answered.Has(master) {
 				continue
 			}
-			elems := l.reply(master).Elems()
-			for _, s := range slots {
-				v, more := elems.Next()
-				if left := nextInt(&elems); more && left != -2 {
-					s.row.claim(master, lockClaim{token: textOf(v), permit: s.number}, timeLeft(left))
+			for _, h := range census.ReadPermits(l.reply(master)).Holders {
+				if h.Permit <= len(slots) {
+					s := slots[h.Permit-1]
+					h.Permit = s.number
+					s.row.Count(master, h, false)
 				}
 			}
 		}
@@ -516,61 +493,42 @@ func (l *lister) askSlots(ctx context.Context, rows []listed) {
 
 // info returns what is known of the lock. there is false if it is none that is to be listed.
 func (r *listed) info(l *lister) (info LockInfo, there bool) {
-	info = LockInfo{Key: strings.TrimPrefix(r.key, l.client.cfg.Prefix), Permits: r.slots, Masters: len(l.votes)}
-	quorum := majority(len(l.votes))
-	var fences []uint64
-	var readers []int
+	info = LockInfo{Key: strings.TrimPrefix(r.key, l.client.cfg.Prefix), Fence: r.Fence(), Permits: r.slots, Masters: len(l.votes)}
+	quorum := r.Quorum()
+	var readers []uint64
 	var on mux.Set // the masters that have anything of it
 	others, listable := 0, false
-	for master, row := range r.rows {
+	for master, row := range r.Rows {
 		if !l.up.Has(master) {
 			info.Silent = append(info.Silent, l.votes[master].Addr)
 			continue
 		}
-		fences = append(fences, row.fence)
-		readers = append(readers, row.readers)
-		if row.waiting > 0 {
+		readers = append(readers, uint64(max(row.Readers, 0)))
+		if row.Waiting > 0 {
 			on = on.With(master)
 		}
-		if row.readers < 0 || row.readers > 0 && len(row.first) == 0 {
+		if row.Readers < 0 || row.Readers > 0 && len(row.Holders) == 0 {
 			others++
 		}
 	}
-	if slices.Sort(fences); len(fences) >= quorum {
-		info.Fence = fences[len(fences)-quorum]
-	}
-	if slices.Sort(readers); len(readers) > 0 {
-		info.Readers = max(0, readers[max(0, len(readers)-quorum)])
-	}
+	info.Readers = int(census.OfMost(readers, quorum))
 	r.line(l, &info)
 	type holder struct {
 		LockHolder
 		reader bool
 	}
 	var holders []holder
-	for c, at := range r.taken {
+	for _, c := range r.Claims {
 		var by mux.Set
-		for _, one := range at {
-			by = by.With(one.master)
+		h := LockHolder{Token: c.Token, Permit: c.Permit, Held: c.Held(), TTL: c.Lasts(), Revoked: c.Buried >= min(quorum, len(c.On)), Reason: c.Reason}
+		for _, master := range c.On {
+			by = by.With(master)
+			h.Masters = append(h.Masters, l.votes[master].Addr)
 		}
-		if on |= by; by.Len() < quorum && !l.affords(by, len(c.token)) {
+		if on |= by; !h.Held && !l.affords(by, len(c.Token.Reveal())+len(c.Reason)) {
 			continue
 		}
-		token, reason, revoked := kind.CutTombstone(c.token)
-		if !revoked {
-			token = c.token
-		}
-		h := LockHolder{Token: NewSecret(token), Permit: c.permit, Held: by.Len() >= quorum, Revoked: revoked, Reason: reason}
-		if h.Token.IsZero() {
-			h.Token = UnknownToken
-		}
-		var left []time.Duration
-		for _, one := range at {
-			h.Masters = append(h.Masters, l.votes[one.master].Addr)
-			left = append(left, one.left)
-		}
-		h.TTL = lasting(left, quorum)
-		if looks := looksLike(token, h.TTL); looks == KindOther || looks == KindForeign && c.reader {
+		if looks := looksLike(c.Token.Reveal(), h.TTL); looks == KindOther || looks == KindForeign && c.Reader {
 			h.Token = UnknownToken
 		} else {
 			listable = true
@@ -581,7 +539,7 @@ func (r *listed) info(l *lister) (info LockInfo, there bool) {
 				info.Used++
 			}
 		}
-		holders = append(holders, holder{h, c.reader})
+		holders = append(holders, holder{h, c.Reader})
 	}
 	slices.SortFunc(holders, func(a, b holder) int {
 		return cmp.Or(cmp.Compare(len(b.Masters), len(a.Masters)), cmp.Compare(a.Permit, b.Permit),
@@ -623,21 +581,21 @@ func (r *listed) info(l *lister) (info LockInfo, there bool) {
 func (r *listed) line(l *lister, info *LockInfo) {
 	var masters []int
 	listed, unread := map[string]bool{}, false
-	for master := range r.rows {
-		masters = append(masters, master)
+	for master, row := range r.Rows {
+		if row != nil {
+			masters = append(masters, master)
+		}
 	}
-	slices.SortStableFunc(masters, func(a, b int) int { return cmp.Compare(len(r.rows[b].waiters), len(r.rows[a].waiters)) })
+	slices.SortStableFunc(masters, func(a, b int) int { return cmp.Compare(len(r.Rows[b].Waiters), len(r.Rows[a].Waiters)) })
 	for _, master := range masters {
-		row := &r.rows[master]
-		info.Waiting, unread = max(info.Waiting, row.waiting), unread || row.waiting < 0
-		for _, w := range row.waiters {
-			if listed[w.id] || len(info.Waiters) == maxListed || !l.affords(mux.Set(0).With(master), len(w.note)) {
+		row := r.Rows[master]
+		info.Waiting, unread = max(info.Waiting, row.Waiting), unread || row.Waiting < 0
+		for _, w := range row.Waiters {
+			if listed[w.ID] || len(info.Waiters) == census.Listed || !l.affords(mux.Set(0).With(master), len(w.Owner)) {
 				continue
 			}
-			listed[w.id] = true
-			waited, owner, _ := readNote(w.note, w.left)
-			reader := strings.HasPrefix(w.id, readerMark)
-			info.Waiters = append(info.Waiters, LockWaiter{Owner: owner, Waited: waited, Reader: reader})
+			listed[w.ID] = true
+			info.Waiters = append(info.Waiters, LockWaiter{w.Owner, w.Waited, w.Reader})
 		}
 	}
 	info.Waiting = max(info.Waiting, len(info.Waiters))
@@ -649,7 +607,7 @@ func (r *listed) line(l *lister, info *LockInfo) {
 // looksLike says what a value looks like: KindPlain for a token of ours.
 func looksLike(value string, left time.Duration) LockKind {
 	token, _, _ := kind.CutSlot(strings.TrimPrefix(value, kind.LeftMark))
-	if i := strings.LastIndexByte(token, '/'); i >= 0 && checkOwner(token[:i]) == nil {
+	if i := strings.LastIndexByte(token, '/'); i >= 0 && kind.CheckOwner(token[:i]) == nil {
 		token = token[i+1:]
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(token)
@@ -664,11 +622,3 @@ func looksLike(value string, left time.Duration) LockKind {
 }
 
 const tokenLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=_-"
-
-// lasting is how long at least quorum of the keys live, or the last of them if there are fewer. It is NoExpiry for ever.
-func lasting(left []time.Duration, quorum int) time.Duration {
-	slices.SortFunc(left, func(a, b time.Duration) int {
-		return cmp.Compare(uint64(a), uint64(b)) // NoExpiry is the longest
-	})
-	return left[max(0, len(left)-quorum)]
-}

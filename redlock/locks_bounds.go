@@ -10,6 +10,15 @@ import (
 	"github.com/redburst/redburst/mux"
 )
 
+// No call may keep a master from its other clients for long. So each does a bounded amount of work, whatever the keys
+// hold, and the lister calls the script again for the rest.
+const (
+	pageCount   = 200       // keys that one page looks at
+	rowsAtOnce  = 50        // that one call asks for
+	slotsAtOnce = 100       // that one call asks for
+	askedBytes  = 400 << 10 // of the names in one call, about
+)
+
 // What bounds a list, whatever one master says. A page, a row and a slot cost honest masters something, too.
 const (
 	maxPages  = 1 << 18          // of one master

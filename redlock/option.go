@@ -265,8 +265,8 @@ func WithToken(token string) Option {
 			o.invalid = errors.New("the token that was handed over is empty")
 		case strings.HasPrefix(token, kind.RevokedPrefix):
 			o.invalid = errRevokedToken
-		case len(token) > maxToken:
-			o.invalid = fmt.Errorf("the token that was handed over has %d bytes, and %d are the most", len(token), maxToken)
+		case len(token) > kind.MaxToken:
+			o.invalid = fmt.Errorf("the token that was handed over has %d bytes, and %d are the most", len(token), kind.MaxToken)
 			return
 		}
 		o.token = token
@@ -283,7 +283,7 @@ func WithOwner(value string) Option {
 	return func(o *options) {
 		if value == "" {
 			o.invalid = errors.New("the owner is empty: NoOwner names nobody")
-		} else if err := checkOwner(value); err != nil {
+		} else if err := kind.CheckOwner(value); err != nil {
 			o.invalid = err
 		}
 		o.owner = value

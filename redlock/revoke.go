@@ -131,30 +131,25 @@ func checkRevocation(prefix, key, reason string, o *options) error {
 
 // revocable returns the tokens of those who hold the lock.
 func (c *Client) revocable(ctx context.Context, key string, o *options) (tokens []string, err error) {
-	holders, err := c.Holders(ctx, key, func(asked *options) { asked.shared, asked.permits = o.shared, o.permits })
-	if e, ok := errors.AsType[*RoundError](err); ok {
-		e.Op = OpRevoke
-		return nil, e
+	_, t, err := c.census(ctx, OpRevoke, key, &options{shared: o.shared, permits: o.permits})
+	if err != nil {
+		return nil, err
 	}
-	votes, silent, blocked := map[string]int{}, 0, false
-	most, quorum := 0, majority(len(c.masters))
-	for _, h := range holders {
-		switch token := h.Token.Reveal(); {
-		case h.Err != nil:
-			silent++
-		case h.Token == UnknownToken:
+	blocked, most := false, 0
+	for _, claim := range t.Claims {
+		switch {
+		case claim.Token == UnknownToken:
 			blocked = true
-		case token != "":
-			if votes[token]++; votes[token] == quorum {
-				tokens = append(tokens, token)
-			}
-			most = max(most, votes[token])
+			continue
+		case claim.Held():
+			tokens = append(tokens, claim.Token.Reveal())
 		}
+		most = max(most, len(claim.On))
 	}
 	switch {
 	case len(tokens) > 0:
 		return tokens, nil
-	case most+silent >= quorum:
+	case most+t.Silent() >= t.Quorum():
 		return nil, unasked(OpRevoke, key, ErrNoQuorum, "the masters that answered do not know who holds it")
 	case blocked:
 		return nil, unasked(OpRevoke, key, ErrNotHeld, "it is held by readers (WithShared), or is no lock")

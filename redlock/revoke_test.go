@@ -515,7 +515,7 @@ func TestALongTombstoneIsFound(t *testing.T) {
 	c := opened(t, masters.Addrs(), nil)
 	long := strings.Repeat("r", kind.MaxReason)
 
-	token := strings.Repeat("t", maxToken)
+	token := strings.Repeat("t", kind.MaxToken)
 	command(t, masters, 0, "SET", "long", token, "PX", "60000")
 	heir := c.NewMutex("long", time.Minute, WithToken(token))
 	require.NoError(t, c.Revoke(t.Context(), "long", long, WithToken(token)))
@@ -526,7 +526,7 @@ func TestALongTombstoneIsFound(t *testing.T) {
 	for i := range maxKeys - 1 {
 		keys = append(keys, fmt.Sprint("l", i))
 	}
-	m := c.NewMutex("k", time.Minute, WithKeys(keys...), WithOwner(strings.Repeat("o", maxOwner)))
+	m := c.NewMutex("k", time.Minute, WithKeys(keys...), WithOwner(strings.Repeat("o", kind.MaxOwner)))
 	require.NoError(t, m.TryLock(t.Context()))
 	require.NoError(t, c.Revoke(t.Context(), "l7", long))
 	k := c.takeCall()

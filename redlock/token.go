@@ -15,9 +15,7 @@ import (
 const (
 	tokenBytes = 20 // of randomness
 	tokenChars = 27 // these bytes in base64
-	maxOwner   = 128
-	maxToken   = 4 << 10 // bytes of a token that is handed over; ours have far less
-	tokenHint  = 6       // bytes at the beginning of a token's secret part by which it is recognized
+	tokenHint  = 6  // bytes at the beginning of a token's secret part by which it is recognized
 )
 
 // appendToken appends a fresh token: an owner, if there is one, a slash, and 160 random bits.
@@ -40,7 +38,7 @@ const NoOwner = "-"
 func ownerOf(token string) string {
 	token, _, _ = kind.CutSlot(strings.TrimPrefix(token, kind.LeftMark))
 	i := strings.LastIndexByte(token, '/')
-	if i < 0 || len(token)-i-1 != tokenChars || checkOwner(token[:i]) != nil {
+	if i < 0 || len(token)-i-1 != tokenChars || kind.CheckOwner(token[:i]) != nil {
 		return ""
 	}
 	return token[:i]
@@ -91,7 +89,7 @@ func defaultOwner(name string) string {
 		name += "@"
 	}
 	owner := fmt.Sprintf("%s%s:%d", name, host, os.Getpid())
-	if checkOwner(owner) != nil { // the host or the client has a name that tokens cannot have
+	if kind.CheckOwner(owner) != nil { // the host or the client has a name that tokens cannot have
 		return fmt.Sprintf("unknown:%d", os.Getpid())
 	}
 	return owner
@@ -99,21 +97,3 @@ func defaultOwner(name string) string {
 
 // wasLeft reports whether the value of a key is that of a lock that was released, and lingers ([WithMinHold]).
 func wasLeft(token string) bool { return strings.HasPrefix(token, kind.LeftMark) }
-
-func checkOwner(owner string) error {
-	if strings.HasPrefix(owner, kind.LeftMark) {
-		return fmt.Errorf("owner %q begins with %s, which marks a lock that was released", owner, kind.LeftMark)
-	}
-	if len(owner) > maxOwner {
-		return fmt.Errorf("owner has %d bytes, at most %d are possible", len(owner), maxOwner)
-	}
-	if strings.HasPrefix(owner, kind.RevokedPrefix) {
-		return fmt.Errorf("owner %q begins with revoked: and would be taken for a lock that was revoked", owner)
-	}
-	for _, r := range owner {
-		if r <= ' ' || r > '~' {
-			return fmt.Errorf("owner %q has characters other than printable ASCII without spaces", owner)
-		}
-	}
-	return nil
-}

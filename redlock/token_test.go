@@ -38,22 +38,22 @@ func TestTokenNamesItsOwner(t *testing.T) {
 }
 
 func TestOwnerIsPrintable(t *testing.T) {
-	for _, bad := range []string{"with space", "new\nline", "nul\x00", "ünï", strings.Repeat("x", maxOwner+1)} {
-		require.Error(t, checkOwner(bad), bad)
+	for _, bad := range []string{"with space", "new\nline", "nul\x00", "ünï", strings.Repeat("x", kind.MaxOwner+1)} {
+		require.Error(t, kind.CheckOwner(bad), bad)
 	}
-	require.NoError(t, checkOwner(defaultOwner("svc")))
+	require.NoError(t, kind.CheckOwner(defaultOwner("svc")))
 	require.True(t, strings.HasPrefix(defaultOwner("svc"), "svc@"))
-	require.NoError(t, checkOwner(defaultOwner("näme")))
+	require.NoError(t, kind.CheckOwner(defaultOwner("näme")))
 }
 
 // A token of another's can be anything. What looks like an owner in it is none if ours could
 // not be so, and nobody prints it.
 func TestOwnerThatIsNotPrintableIsNone(t *testing.T) {
 	random := strings.Repeat("A", tokenChars)
-	for _, hostile := range []string{"\x1b[2J", "\x1b]0;title\x07", "svc\n2026-01-01 lock released", "a b", strings.Repeat("x", maxOwner+1), "\u202e"} {
+	for _, hostile := range []string{"\x1b[2J", "\x1b]0;title\x07", "svc\n2026-01-01 lock released", "a b", strings.Repeat("x", kind.MaxOwner+1), "\u202e"} {
 		h := Holder{Token: NewSecret(hostile + "/" + random), TTL: time.Second}
 		require.Empty(t, h.Owner())
-		require.Equal(t, "held by somebody without a name on 1 of 1 masters, 1.0 s left", leading([]Holder{h}, 1).String())
+		require.Equal(t, "held by somebody without a name on 1 of 1 masters, 1.0 s left", leading(said(1, h)).String())
 	}
 }
 
@@ -67,14 +67,14 @@ func TestTokenThatIsTooLongIsRefused(t *testing.T) {
 			require.ErrorContains(t, err, "has 67108864 bytes, and 4096 are the most")
 			require.Less(t, len(err.Error()), 200)
 		}
-		require.ErrorIs(t, c.NewMutex("k", ttl, WithToken(strings.Repeat("t", maxToken))).Unlock(t.Context()), ErrNotHeld)
+		require.ErrorIs(t, c.NewMutex("k", ttl, WithToken(strings.Repeat("t", kind.MaxToken))).Unlock(t.Context()), ErrNotHeld)
 		require.Len(t, r.logs(0), 1)
 	})
 }
 
 func TestALockNamesTheOwnerThatItIsGiven(t *testing.T) {
 	simulated(t, 3, Config{Owner: "client"}, func(t *testing.T, c *Client, r *fakeRounds) {
-		long := strings.Repeat("x", maxOwner)
+		long := strings.Repeat("x", kind.MaxOwner)
 		for _, kind := range [][]Option{nil, {WithFence()}, {WithKeys("j")}, {WithMinHold(time.Second)}} {
 			for value, want := range map[string]string{"10.0.0.7:8080": "10.0.0.7:8080", "http://a/b": "http://a/b", NoOwner: "", long: long} {
 				m := c.NewMutex("k", ttl, append(kind, WithOwner(value))...)

@@ -27,7 +27,7 @@ import (
 // contends as if there were no queue, for [entryPause]. If that master is lost, or if clients see different masters
 // up, there are two queues for a moment and two contenders. The quorum decides between them.
 //
-// An entry is renewed while its waiter waits. It ends at most [entryLife] after the waiter has died. A waiter at the
+// An entry is renewed while its waiter waits. It ends at most [kind.EntryLife] after the waiter has died. A waiter at the
 // head that finds no quorum goes to the end, as others may see more masters than it does.
 //
 // A waiter for several keys enters their queues one after the other, in the order of the keys. It enters the next
@@ -110,7 +110,7 @@ func (gq *globalQueues) enter(ctx context.Context, t *ticket, sub *subscription,
 	gq.setHead(t, nil)
 	if len(t.id) == 0 { // a new id after each leave: a leave that comes late must not end a later entry
 		if reader {
-			t.id = append(t.id, readerMark...)
+			t.id = append(t.id, kind.ReaderMark...)
 		}
 		t.id = appendToken(append(t.id, gq.tag...), "")
 	}
@@ -484,5 +484,5 @@ func (gq *globalQueues) endEntry(at *entry, id []byte) {
 	k := c.takeCall()
 	defer c.putCall(k)
 	k.leaveQueue(at.key, id)
-	gq.send(k, at.master, entryLife)
+	gq.send(k, at.master, kind.EntryLife)
 }

@@ -114,7 +114,7 @@ func TestEntriesOfLongKeysLiveOn(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return alive() == n }, hanging, 10*time.Millisecond)
 	for tries := 5; ; tries-- { // those that nobody renews come again when their waiters look, and end each time
-		time.Sleep(entryLife + entryPause) // they would end meanwhile, on a real master
+		time.Sleep(kind.EntryLife + entryPause) // they would end meanwhile, on a real master
 		if alive() == n {
 			break
 		}

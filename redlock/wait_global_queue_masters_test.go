@@ -10,6 +10,7 @@ import (
 
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -94,7 +95,7 @@ func readersQueueUp(t *testing.T, masters *redlocktest.Masters, m *Mutex, reader
 			v, err := masters.Do(i, "ZRANGE", queueKey(m.key), "0", "-1")
 			require.NoError(t, err)
 			for _, id := range v.([]any) {
-				if id := id.(string); reads(id) && id != readerMark {
+				if id := id.(string); reads(id) && id != kind.ReaderMark {
 					n++
 				}
 			}

@@ -1,8 +1,6 @@
 package redlock
 
 import (
-	"bytes"
-	"strconv"
 	"time"
 
 	"github.com/redburst/redburst/mux"
@@ -22,16 +20,12 @@ func appendAliveKey(dst, queue, id []byte) []byte {
 
 const aliveSuffix = ":alive"
 
-// readerMark begins the ids of readers. It is also a member of the queue by itself: the mark of the rank that readers
-// can still join. No other id has a colon.
-const readerMark = "r:"
-
 // luaReads is the Lua of a function that says whether an id is a reader's or the mark.
 const luaReads = `local function reads(id) return string.sub(id, 1, 2) == 'r:' end
 `
 
 // A queue is a sorted set of the waiters' ids, called line in the scripts. The score of an id is above the scores of all
-// ids ahead of it. Readers that share a rank have one score. While other readers can join them, [readerMark] has that
+// ids ahead of it. Readers that share a rank have one score. While other readers can join them, [kind.ReaderMark] has that
 // score, too.
 //
 // Each id has two keys beside the queue. One says that its waiter is alive, and is renewed. It holds a note: for how
@@ -141,32 +135,7 @@ end
 return {place + 1, n}`)
 )
 
-const (
-	entryLife  = 3 * time.Second // how long an entry lives after it was renewed
-	noticeLife = time.Minute     // how long a notice lives; it is not renewed
-	maxWaited  = 1 << 42         // ms that a note can say, so that no sum overflows
-)
-
-// appendNote appends what an entry says of its waiter. It has no part of the id: any user who knows the id can end the
-// entry.
-func appendNote(dst []byte, waited time.Duration, owner string) []byte {
-	dst = strconv.AppendInt(dst, max(waited, 0).Milliseconds(), 10)
-	return append(append(dst, ' '), owner...)
-}
-
-// readNote undoes appendNote. left is how long the entry has still to live, so the note is as old as its life less that.
-// known is false if there is no note.
-func readNote(note []byte, left time.Duration) (waited time.Duration, owner string, known bool) {
-	number, name, ok := bytes.Cut(note, []byte(" "))
-	ms, err := strconv.ParseUint(string(number), 10, 63)
-	if !ok || err != nil || ms > maxWaited {
-		return 0, "", false
-	}
-	if checkOwner(string(name)) == nil {
-		owner = string(name)
-	}
-	return milliseconds(int64(ms)) + max(entryLife-left, 0), owner, true
-}
+const noticeLife = time.Minute // how long a notice lives; it is not renewed
 
 // judgeEnter judges the enter script: an id is a yes, even if it is empty.
 func judgeEnter(v resp.Value) mux.Verdict {
@@ -183,12 +152,12 @@ func (k *call) beginRenewals() {
 }
 
 func (k *call) appendRenewal(queue, id []byte, waited time.Duration, owner string) {
-	r, life := &k.request, entryLife.Milliseconds()
+	r, life := &k.request, kind.EntryLife.Milliseconds()
 	r.Name = appendAliveKey(r.Name[:0], queue, id)
 	r.Command = resp.AppendArray(r.Command, 5)
 	r.Command = resp.AppendBulkString(r.Command, "SET")
 	r.Command = resp.AppendBulk(r.Command, r.Name)
-	r.Name = appendNote(r.Name[:0], waited, owner)
+	r.Name = kind.AppendNote(r.Name[:0], waited, owner)
 	r.Command = resp.AppendBulk(r.Command, r.Name)
 	r.Command = resp.AppendBulkString(r.Command, "PX")
 	r.Command = resp.AppendBulkInt(r.Command, life)
@@ -202,13 +171,13 @@ func (k *call) appendRenewal(queue, id []byte, waited time.Duration, owner strin
 // enterQueue makes the call one of the enter script.
 func (k *call) enterQueue(queue, id []byte, waited time.Duration, owner string) {
 	r := &k.request
-	r.Name = appendNote(r.Name[:0], waited, owner)
+	r.Name = kind.AppendNote(r.Name[:0], waited, owner)
 	r.Reset()
 	r.Judge = judgeEnter
 	r.CallOn(enterScript, 1, 4, func(dst []byte) []byte {
 		dst = resp.AppendBulk(dst, queue)
 		dst = resp.AppendBulk(dst, id)
-		dst = resp.AppendBulkInt(dst, entryLife.Milliseconds())
+		dst = resp.AppendBulkInt(dst, kind.EntryLife.Milliseconds())
 		dst = resp.AppendBulkInt(dst, noticeLife.Milliseconds())
 		return resp.AppendBulk(dst, r.Name)
 	})

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -50,11 +51,11 @@ func (l *queueModel) remove(id string) bool {
 	return true
 }
 
-func reads(id string) bool { return strings.HasPrefix(id, readerMark) }
+func reads(id string) bool { return strings.HasPrefix(id, kind.ReaderMark) }
 
 // join puts a reader among those who can be joined, in the order of their ids.
 func (l *queueModel) join(id string) {
-	at := l.at(readerMark) + 1
+	at := l.at(kind.ReaderMark) + 1
 	for at < len(l.ids) && reads(l.ids[at]) && l.ids[at] < id {
 		at++
 	}
@@ -63,7 +64,7 @@ func (l *queueModel) join(id string) {
 
 // joined reports whether a reader is among those who can be joined.
 func (l *queueModel) joined(id string) bool {
-	mark, at := l.at(readerMark), l.at(id)
+	mark, at := l.at(kind.ReaderMark), l.at(id)
 	return mark >= 0 && mark < at && !slices.ContainsFunc(l.ids[mark:at], func(id string) bool { return !reads(id) })
 }
 
@@ -72,10 +73,10 @@ func (l *queueModel) enter(id string) (before string) {
 	case l.at(id) >= 0:
 	case !reads(id):
 		l.ids = append(l.ids, id)
-	case l.at(readerMark) >= 0:
+	case l.at(kind.ReaderMark) >= 0:
 		l.join(id)
 	default:
-		l.ids = append(l.ids, readerMark, id)
+		l.ids = append(l.ids, kind.ReaderMark, id)
 	}
 	l.left[""], l.left[id+":alive"] = "alive", "alive"
 	at := l.at(id)
@@ -83,10 +84,10 @@ func (l *queueModel) enter(id string) (before string) {
 		if !l.joined(id) {
 			return ""
 		}
-		at = l.at(readerMark)
+		at = l.at(kind.ReaderMark)
 		defer func() {
 			if before == "" {
-				l.remove(readerMark)
+				l.remove(kind.ReaderMark)
 			}
 		}()
 	}
@@ -117,8 +118,8 @@ func (l *queueModel) leave(id string) (stood bool) {
 	delete(l.left, id)
 	delete(l.left, id+":alive")
 	stood = l.remove(id)
-	if mark := l.at(readerMark); reads(id) && mark >= 0 && (mark == len(l.ids)-1 || !reads(l.ids[mark+1])) {
-		l.remove(readerMark)
+	if mark := l.at(kind.ReaderMark); reads(id) && mark >= 0 && (mark == len(l.ids)-1 || !reads(l.ids[mark+1])) {
+		l.remove(kind.ReaderMark)
 		at = mark
 	}
 	if at > 0 {
@@ -298,18 +299,18 @@ func TestReadersShareOneRankInTheQueue(t *testing.T) {
 
 // An entry says who waits, and for how long. What is no note says nothing.
 func TestNoteOfAnEntry(t *testing.T) {
-	waited, owner, known := readNote(appendNote(nil, 1500*time.Millisecond, "svc-a@host-7:311"), entryLife-time.Second)
+	waited, owner, known := kind.ReadNote(kind.AppendNote(nil, 1500*time.Millisecond, "svc-a@host-7:311"), kind.EntryLife-time.Second)
 	require.True(t, known)
 	require.Equal(t, "svc-a@host-7:311", owner)
 	require.Equal(t, 2500*time.Millisecond, waited)
-	_, owner, known = readNote(appendNote(nil, 0, ""), time.Hour)
+	_, owner, known = kind.ReadNote(kind.AppendNote(nil, 0, ""), time.Hour)
 	require.True(t, known)
 	require.Empty(t, owner)
 	for _, note := range []string{"", "me", " me", "-1 me", "9999999999999999999 me", "1e3 me"} {
-		_, _, known = readNote([]byte(note), time.Second)
+		_, _, known = kind.ReadNote([]byte(note), time.Second)
 		require.False(t, known, note)
 	}
-	_, owner, known = readNote([]byte("5 \x1b[2Jme"), time.Second)
+	_, owner, known = kind.ReadNote([]byte("5 \x1b[2Jme"), time.Second)
 	require.True(t, known)
 	require.Empty(t, owner, "no owner can have this name")
 }

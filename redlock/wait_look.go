@@ -7,6 +7,7 @@ import (
 
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/resp"
 )
 
@@ -136,7 +137,7 @@ func (ss *subscriptions) read(ctx context.Context, s *spec, sub *subscription, i
 			case known:
 				seen.no++
 				if ttl >= 0 {
-					end = clock.After(clock.After(now, milliseconds(ttl)), expirySlack)
+					end = clock.After(clock.After(now, kind.Milliseconds(ttl)), expirySlack)
 				}
 			}
 			seen.silent = seen.silent || !known

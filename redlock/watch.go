@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
-	"github.com/redburst/redburst/resp"
+	"github.com/redburst/redburst/redlock/internal/census"
 )
 
 // A Leader says who holds a lock, as a majority of the masters has it.
@@ -182,21 +181,15 @@ func (w *watcher) readWithin(ctx context.Context, timeout time.Duration) (leader
 	c := w.client
 	k := c.takeCall()
 	defer c.putCall(k)
-	k.readHolders(c.cfg.Prefix+w.key, timeout)
-	err := c.rounds.Do(ctx, &k.op)
-	states, notify := c.rounds.Masters(), 0
-	holders := make([]Holder, 0, len(k.op.Votes))
-	for i := range k.op.Votes {
-		v := &k.op.Votes[i]
-		if v.Verdict == VerdictYes {
-			holders = appendHolders(holders, Holder{}, v.Reply, false)
-			if canNotify(&states[i]) {
-				notify++
-			}
+	k.askRow(c.cfg.Prefix+w.key, census.Fence, timeout, true)
+	t, err := c.tally(ctx, k, false)
+	notify := 0
+	for i, state := range c.rounds.Masters() {
+		if t.Rows[i] != nil && canNotify(&state) {
+			notify++
 		}
-		v.Reply = resp.Value{}
 	}
-	now, known := leadershipOf(holders, len(c.masters))
+	now, known := leadershipOf(t)
 	now.willNotify = notify >= majority(len(c.masters))
 	switch {
 	case errors.Is(err, mux.ErrClosed):
@@ -209,57 +202,23 @@ func (w *watcher) readWithin(ctx context.Context, timeout time.Duration) (leader
 
 // leadershipOf concludes from what the masters that have answered say. The holder is not known if
 // the masters that have not answered could make it another.
-func leadershipOf(holders []Holder, masters int) (now leadership, known bool) {
-	quorum, silent := majority(masters), masters-len(holders)
-	count := map[Secret]int{}
-	most := silent
-	for _, h := range holders {
-		if !h.Token.IsZero() {
-			count[h.Token]++
-			most = max(most, silent+count[h.Token])
-		}
-	}
+func leadershipOf(t *census.Tally) (now leadership, known bool) {
 	now = leadership{agree: true, left: clock.Forever}
-	for token, n := range count {
-		if n >= quorum {
-			now.token = token
-		}
+	leader := t.Leader()
+	if !leader.Held() {
+		return now, !t.Open()
 	}
-	if now.token.IsZero() {
-		return now, most < quorum
-	}
-	var ends []time.Duration
+	now.token = leader.Token
 	fences := map[uint64]int{}
-	for _, h := range holders {
-		if h.Token != now.token {
-			continue
-		}
-		fences[h.Fence]++
-		if h.TTL < 0 {
-			h.TTL = clock.Forever
-		}
-		ends = append(ends, h.TTL)
-	}
-	for fence, n := range fences {
-		if n >= quorum {
+	for _, master := range leader.On {
+		fence := t.Rows[master].Fence
+		if fences[fence]++; fences[fence] >= t.Quorum() {
 			now.fence = fence
 		}
 	}
 	now.agree = len(fences) == 1
-	slices.Sort(ends)
-	now.left = ends[len(ends)-quorum]
+	if left := leader.Lasts(); left >= 0 {
+		now.left = left
+	}
 	return now, true
-}
-
-// readHolders makes the call ask who holds a key. The masters are to notify of its next change.
-// They promise that for one command, so the script's text is sent.
-func (k *call) readHolders(key string, timeout time.Duration) {
-	r := &k.request
-	k.token = k.token[:0]
-	r.Reset()
-	r.Judge = judgeHolder
-	r.Tracked()
-	r.Command = fencedHoldersScript.AppendText(r.Command, 0, key)
-	k.prepare(timeout)
-	k.op.All, k.op.Keep = true, true
 }

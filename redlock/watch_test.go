@@ -220,7 +220,7 @@ func TestWhoHoldsALockByWhatTheMastersSay(t *testing.T) {
 		"it does not expire":        {holders: []Holder{with(a, 0, NoExpiry), with(a, 0, NoExpiry), a}, want: leadership{token: NewSecret("a"), agree: true, left: clock.Forever}},
 		"it does not expire at one": {holders: []Holder{with(a, 0, NoExpiry), a, a}, want: leadership{token: NewSecret("a"), agree: true, left: time.Second}},
 	} {
-		got, known := leadershipOf(v.holders, 3)
+		got, known := leadershipOf(said(3, v.holders...))
 		require.Equal(t, !v.unknown, known, name)
 		if known {
 			require.Equal(t, v.want, got, name)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/resp"
 	"github.com/spf13/cobra"
@@ -133,20 +134,19 @@ func (f *fenceCommand) show(ctx context.Context, keys []string) error {
 	for i, key := range keys {
 		all := make([]counter, len(f.masters))
 		errs := f.askAll(ctx, func(i int, p *probe) error {
-			replies, err := p.read(ctx, get(kind.CounterKey(f.key(key))))
+			row, err := p.values(ctx, kind.CounterKey(f.key(key)))
 			if err != nil {
 				return err
 			}
-			if v := replies[0]; conn.ErrorCode(v) == "WRONGTYPE" {
-				all[i] = counter{"no string", greatestFence}
-				return nil
-			} else if v.IsError() {
-				return errors.New(p.ErrorText(v))
-			}
-			if n, long := replies[0].Int(); long {
-				all[i] = counter{fmt.Sprintf("%d bytes", n), greatestFence}
-			} else {
-				all[i] = newCounter(string(replies[0].Bytes()))
+			for _, h := range row.Holders {
+				switch {
+				case h.Token != census.Unknown:
+					all[i] = newCounter(h.Token.Reveal())
+				case h.Size > 0:
+					all[i] = counter{fmt.Sprintf("%d bytes", h.Size), greatestFence}
+				default:
+					all[i] = counter{"no string", greatestFence}
+				}
 			}
 			return nil
 		})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/redburst/redburst/resp"
 	"github.com/stretchr/testify/require"
@@ -49,13 +50,10 @@ func TestAReaderWhomOneMasterRepeats(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 2)
 	take(t, masters, "honest", "k", time.Hour)
-	readers := strings.Repeat("*2\r\n"+bulk("mallory/AAAAAAAAAAAAAAAAAAAAAAAAAAA")+bulk("99999999"), 3)
+	readers := strings.Repeat(bulk("mallory/AAAAAAAAAAAAAAAAAAAAAAAAAAA")+":99999999\r\n", 3)
 	env := []string{mastersEnv(masters) + "," + liar(t, func(args []string) string {
-		switch {
-		case args[0] == "EVAL" && args[1] == getScript && args[3] == "k":
-			return "-WRONGTYPE no string\r\n"
-		case args[0] == "EVAL" && args[1] == rangeScript && args[3] == "k":
-			return "*3\r\n" + readers
+		if args[0] == "EVAL" && args[1] == census.Rows.Text && args[4] == "k" {
+			return "*1\r\n*8\r\n$-1\r\n:99999999\r\n:3\r\n*6\r\n" + readers + "$-1\r\n:-2\r\n:0\r\n*0\r\n"
 		}
 		return ""
 	})}

@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/census"
 )
 
 // A state is what can be said of a lock.
@@ -28,6 +28,11 @@ type claim struct {
 	votes   int
 	revoked int           // of them, how many say that it was revoked
 	left    time.Duration // until it is over unless it is renewed; below 0: never
+	reader  bool
+}
+
+func newClaim(c *census.Claim) claim {
+	return claim{redlock.Holder(c.Holder), len(c.On), c.Buried, c.Lasts(), c.Reader}
 }
 
 // A lockStatus is the count of what the masters say about a lock.
@@ -54,32 +59,25 @@ func (s *masterSet) lockStatus(ctx context.Context, key string) *lockStatus {
 }
 
 func newLockStatus(key string, all []answer) *lockStatus {
-	s := &lockStatus{key: key, answers: all, quorum: len(all)/2 + 1}
-	var holders, readers tally
-	var fences []uint64
-	for _, a := range all {
+	t := census.NewTally(len(all))
+	s := &lockStatus{key: key, answers: all, quorum: t.Quorum()}
+	for i, a := range all {
 		if a.Err != nil {
 			continue
 		}
 		s.answered++
-		fences = append(fences, a.Fence)
-		if len(a.waiters) > len(s.waiters) { // mostly on one master alone
-			s.waiters = a.waiters
-		}
-		if !a.Token.IsZero() {
-			holders.count(a.Holder)
-		}
-		for _, r := range a.readers {
-			readers.count(r)
+		t.Add(i, a.row)
+		if len(a.row.Waiters) > len(s.waiters) { // mostly on one master alone
+			s.waiters = nil
+			for _, w := range a.row.Waiters {
+				s.waiters = append(s.waiters, redlock.LockWaiter{Owner: w.Owner, Waited: w.Waited, Reader: w.Reader})
+			}
 		}
 	}
-	if slices.Sort(fences); len(fences) >= s.quorum { // the last that was given: one that somebody wrote is on fewer masters
-		s.fence = fences[len(fences)-s.quorum]
-	}
-	s.readers = readers.claims(s.quorum)
-	for _, c := range slices.Concat(holders.claims(s.quorum), s.readers) {
-		if c.votes > s.leader.votes {
-			s.leader = c
+	s.fence, s.leader = t.Fence(), newClaim(t.Leader())
+	for _, c := range t.Claims {
+		if c.Reader {
+			s.readers = append(s.readers, newClaim(c))
 		}
 	}
 	slices.SortFunc(s.readers, func(a, b claim) int {
@@ -91,11 +89,11 @@ func newLockStatus(key string, all []answer) *lockStatus {
 			s.shared = max(s.shared, r.left)
 		}
 	}
-	switch silent := len(all) - s.answered; {
+	switch {
 	case s.leader.votes >= s.quorum:
 		s.state = held
 		s.since = s.takenAt()
-	case s.leader.votes+silent >= s.quorum:
+	case t.Open():
 		s.state = unknown
 	default:
 		s.state = free
@@ -108,7 +106,7 @@ func newLockStatus(key string, all []answer) *lockStatus {
 func (s *lockStatus) takenAt() time.Time {
 	fenced := 0
 	for _, a := range s.answers {
-		if a.fenced && a.Token == s.leader.Token && a.Fence == s.fence {
+		if outlives(a.row.FenceTTL, a.TTL) && a.Token == s.leader.Token && a.Fence == s.fence {
 			fenced++
 		}
 	}
@@ -117,6 +115,13 @@ func (s *lockStatus) takenAt() time.Time {
 		return time.Time{}
 	}
 	return at
+}
+
+// outlives reports whether a fence's counter was given its life together with the key. It then outlives the key by
+// Config.FenceMemory, which nobody sets to a fraction of a minute. The two were asked for a moment apart.
+func outlives(counter, key time.Duration) bool {
+	const moment = 20 * time.Millisecond
+	return key > 0 && counter-key > time.Minute/2 && (counter-key+moment)%time.Minute <= 2*moment
 }
 
 // left is for how long the lock is held unless it is renewed; it is below 0 for ever.
@@ -139,44 +144,10 @@ func (s *lockStatus) holder() string {
 }
 
 func readersText(n int) string {
-	if n >= maxReaders {
+	if n >= census.MostReaders {
 		return fmt.Sprintf("at least %d readers", n)
 	}
 	return plural(n, "reader")
-}
-
-// A tally counts the masters that name each holder.
-type tally struct {
-	order   []redlock.Holder // as they were first named, but revoked if one master says so
-	ttls    map[redlock.Secret][]time.Duration
-	revoked map[redlock.Secret]int
-}
-
-func (t *tally) count(h redlock.Holder) {
-	if t.ttls == nil {
-		t.ttls, t.revoked = map[redlock.Secret][]time.Duration{}, map[redlock.Secret]int{}
-	}
-	if t.ttls[h.Token] == nil {
-		t.order = append(t.order, h)
-	}
-	t.ttls[h.Token] = append(t.ttls[h.Token], h.TTL)
-	if !h.Revoked {
-		return
-	}
-	t.revoked[h.Token]++
-	for i := range t.order {
-		if of := &t.order[i]; of.Token == h.Token && !of.Revoked {
-			of.Revoked, of.Reason = true, h.Reason
-		}
-	}
-}
-
-func (t *tally) claims(quorum int) (all []claim) {
-	for _, h := range t.order {
-		ttls := t.ttls[h.Token]
-		all = append(all, claim{h, len(ttls), t.revoked[h.Token], lasting(ttls, min(quorum, len(ttls)))})
-	}
-	return all
 }
 
 // answersText says how many masters answered. If they are enough, and the state is unknown, they differ.
@@ -198,20 +169,6 @@ func (s *lockStatus) tooFew() string {
 		are = "that agree are"
 	}
 	return fmt.Sprintf("%s; %d %s needed", s.answersText(), s.quorum, are)
-}
-
-// lasting is for how long at least quorum of the keys live; it is below 0 for ever.
-func lasting(ttls []time.Duration, quorum int) time.Duration {
-	for i, ttl := range ttls {
-		if ttl < 0 {
-			ttls[i] = math.MaxInt64
-		}
-	}
-	slices.Sort(ttls)
-	if left := ttls[len(ttls)-quorum]; left < math.MaxInt64 {
-		return left
-	}
-	return -1
 }
 
 func ownerText(h redlock.Holder) string {
@@ -296,7 +253,7 @@ func (s *lockStatus) write(t *terminal) {
 		t.printf("\n")
 	}
 	rows := [][]cell{header("MASTER", "LEFT", "HOLDER")}
-	fences := slices.ContainsFunc(s.answers, func(a answer) bool { return a.Fence != 0 || a.noFence }) // also of a minority, which tells no fence
+	fences := slices.ContainsFunc(s.answers, func(a answer) bool { return a.Fence != 0 || a.row.NoFence }) // also of a minority, which tells no fence
 	if fences {
 		rows[0] = slices.Insert(rows[0], 2, header("FENCE")...)
 	}
@@ -307,15 +264,15 @@ func (s *lockStatus) write(t *terminal) {
 			row[2] = cell{without(a.Err, a.Addr), red}
 		case a.Token == redlock.UnknownToken:
 			row[2] = cell{ownerText(a.Holder), red}
-		case len(a.readers) > 0:
+		case len(a.readers()) > 0:
 			row[1] = cell{leftText(a.TTL), plain}
-			row[2] = cell{readersText(len(a.readers)), plain}
+			row[2] = cell{readersText(len(a.readers())), plain}
 		case !a.Token.IsZero():
 			row[1] = cell{leftText(a.TTL), plain}
 			row[2] = cell{holderCell(a.Holder), plain}
 		}
 		switch {
-		case a.noFence:
+		case a.row.NoFence:
 			row = slices.Insert(row, 2, cell{"no number", red})
 		case a.Fence != 0:
 			row = slices.Insert(row, 2, cell{strconv.FormatUint(a.Fence, 10), plain})
@@ -410,11 +367,11 @@ func (s *lockStatus) writeJSON(t *terminal) {
 	}
 	for _, a := range s.answers {
 		m := master{Master: a.Addr, Token: a.Token.Reveal(), Owner: a.Owner(), Fence: a.Fence, Revoked: a.Reason}
-		if !a.Token.IsZero() || len(a.readers) > 0 {
+		if !a.Token.IsZero() || len(a.readers()) > 0 {
 			m.LeftMS = leftMS(a.TTL)
 		}
-		for _, r := range a.readers {
-			m.Readers = append(m.Readers, reader{r.Token.Reveal(), r.Owner(), leftMS(r.TTL), 0, r.Reason})
+		for _, r := range a.readers() {
+			m.Readers = append(m.Readers, reader{r.Token.Reveal(), redlock.Holder(r).Owner(), leftMS(r.TTL), 0, r.Reason})
 		}
 		if a.Err != nil {
 			m.Error = without(a.Err, a.Addr)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/stretchr/testify/require"
 )
 
@@ -50,7 +51,7 @@ func TestStandingOfALock(t *testing.T) {
 func TestSilentMastersCountInWhatIsSaidOfALock(t *testing.T) {
 	down := answer{Holder: redlock.Holder{Err: errors.New("down")}}
 	says := func(fence uint64, permits int) answer {
-		return answer{Holder: redlock.Holder{Fence: fence}, agreed: permits, permits: make([]redlock.Holder, 2)}
+		return answer{row: census.Row{Fence: fence}, agreed: permits}
 	}
 	for name, test := range map[string]struct {
 		all   []answer

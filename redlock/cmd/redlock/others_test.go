@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -44,10 +45,13 @@ func TestARunWithinARunOnTheSameKeySaysWhoHoldsIt(t *testing.T) {
 
 func TestAReaderAmongOthersIsKnownAsTheParent(t *testing.T) {
 	t.Setenv(tokenVariable, "ours")
-	readers := []redlock.Holder{{Token: redlock.NewSecret("another's")}, {Token: redlock.NewSecret("ours")}}
-	require.True(t, newLockStatus("k", []answer{{readers: readers}}).byParent())
-	require.False(t, newLockStatus("k", []answer{{readers: readers[:1]}}).byParent())
-	require.False(t, newLockStatus("k", []answer{{readers: readers}, {readers: readers[:1]}, {readers: readers[:1]}}).byParent(), "it is a rest of it")
+	readers := []census.Holder{{Token: redlock.NewSecret("another's")}, {Token: redlock.NewSecret("ours")}}
+	of := func(holders []census.Holder) answer {
+		return answer{row: census.Row{Holders: holders, Readers: len(holders)}}
+	}
+	require.True(t, newLockStatus("k", []answer{of(readers)}).byParent())
+	require.False(t, newLockStatus("k", []answer{of(readers[:1])}).byParent())
+	require.False(t, newLockStatus("k", []answer{of(readers), of(readers[:1]), of(readers[:1])}).byParent(), "it is a rest of it")
 	t.Setenv(tokenVariable, "")
 	require.False(t, newLockStatus("k", []answer{{}}).byParent())
 }

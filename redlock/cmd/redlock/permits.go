@@ -6,9 +6,8 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
-	"github.com/redburst/redburst/resp"
 )
 
 // maxPermits is that of [redlock.WithPermits], which has the names of their keys.
@@ -24,39 +23,20 @@ func checkPermits(n int) error {
 // permits asks every master who holds each of the n permits of a key there, and writes nothing.
 func (s *masterSet) permits(ctx context.Context, key string, n int) []answer {
 	permits := kind.NewPermits(s.key(key), 0, n)
-	line := string(kind.AppendQueueKey(nil, permits.Prefix))
-	commands := [][]string{get(kind.MarkKey(s.key(key))), waiting(line)}
-	for _, slot := range permits.Names() {
-		commands = append(commands, get(slot), []string{"PTTL", slot})
-	}
 	return s.ask(ctx, func(p *probe, a *answer) error {
-		replies, err := p.read(ctx, commands...)
+		row, err := p.values(ctx, append(permits.Names(), kind.MarkKey(s.key(key)))...)
 		if err != nil {
 			return err
 		}
-		a.agreed = agreed(replies[0])
-		if a.waiters, err = waitersOf(ctx, p, line, replies[1]); err != nil {
-			return err
+		if i := len(row.Holders) - 1; i >= 0 && row.Holders[i].Permit > n {
+			a.noteAgreed(row.Holders[i:])
+			row.Holders = row.Holders[:i]
 		}
-		a.permits = make([]redlock.Holder, n)
-		for i := range a.permits {
-			h := &a.permits[i]
-			if err = p.lockOf(h, replies[2+2*i], replies[3+2*i]); err != nil {
-				return err
-			}
-			noteRevoked(h)
-		}
+		line, _ := p.row(ctx, census.Line, kind.MarkKey(s.key(key)), permits.Prefix) // which the user may lack the right to
+		row.Waiters = line.Waiters
+		a.row = row
 		return nil
 	})
-}
-
-// agreed returns how many permits there are, as all who use them have agreed; 0 if nothing is, or the user lacks the right to it.
-func agreed(got resp.Value) int {
-	if got.Kind() != resp.BulkString {
-		return 0
-	}
-	n, _ := strconv.Atoi(string(got.Bytes()))
-	return n
 }
 
 // A permitStatus is the count of what the masters say about the permits of a lock. Its lockStatus is
@@ -78,8 +58,11 @@ func newPermitStatus(key string, n int, all []answer) *permitStatus {
 	for i := range n {
 		one := make([]answer, len(all))
 		for j, of := range all {
-			if one[j].Err = of.Err; of.Err == nil {
-				one[j].Holder = of.permits[i]
+			one[j].Err = of.Err
+			for _, h := range of.row.Holders {
+				if h.Permit == i+1 {
+					one[j].row.Holders = []census.Holder{h}
+				}
 			}
 		}
 		s := newLockStatus(key, one)
@@ -170,7 +153,7 @@ func (a *permitStatus) write(t *terminal) {
 	}
 	rows = [][]cell{header("MASTER", "PERMITS")}
 	for _, of := range a.answers {
-		row := []cell{{of.Addr, plain}, {fmt.Sprintf("%d taken", of.taken()), plain}}
+		row := []cell{{of.Addr, plain}, {fmt.Sprintf("%d taken", len(of.row.Holders)), plain}}
 		if of.Err != nil {
 			row[1] = cell{without(of.Err, of.Addr), red}
 		}
@@ -178,16 +161,6 @@ func (a *permitStatus) write(t *terminal) {
 	}
 	t.table("", 1, rows)
 	writeWaiters(t, a.waiters, len(a.waiters))
-}
-
-// taken is how many permits are taken on the master.
-func (a *answer) taken() (n int) {
-	for _, h := range a.permits {
-		if !h.Token.IsZero() {
-			n++
-		}
-	}
-	return n
 }
 
 func (a *permitStatus) writeJSON(t *terminal) {
@@ -222,7 +195,7 @@ func (a *permitStatus) writeJSON(t *terminal) {
 		out.Permits = append(out.Permits, p)
 	}
 	for _, of := range a.answers {
-		m := master{Master: of.Addr, Taken: of.taken()}
+		m := master{Master: of.Addr, Taken: len(of.row.Holders)}
 		if of.Err != nil {
 			m.Error = without(of.Err, of.Addr)
 		}

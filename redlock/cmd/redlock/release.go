@@ -141,12 +141,11 @@ func (r *releaser) choose(ctx context.Context, key string) (who string, opts []r
 		return "", nil, r.missing(a.lockStatus)
 	}
 	s := r.lockStatus(ctx, key)
-	claims := append([]claim{s.leader}, s.readers...)
-	for i, c := range claims {
+	for _, c := range append([]claim{s.leader}, s.readers...) {
 		if !r.means(c) {
 			continue
 		}
-		if i > 0 || s.leader.isReader(s) {
+		if c.reader {
 			opts = append(opts, redlock.WithShared())
 		}
 		return fmt.Sprintf("%s, %s", ownerText(c.Holder), leftText(c.left)), opts, nil
@@ -176,16 +175,6 @@ func (r *releaser) means(c claim) bool {
 }
 
 const leftMark = "left:" // begins the token of a lock that is only left there
-
-// isReader reports whether a claim is that of a reader.
-func (c claim) isReader(s *lockStatus) bool {
-	for _, r := range s.readers {
-		if r.Token == c.Token {
-			return true
-		}
-	}
-	return false
-}
 
 // missing is the error if nobody has the lock under the token.
 func (r *releaser) missing(s *lockStatus) error {

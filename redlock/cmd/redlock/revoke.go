@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/spf13/cobra"
 )
 
@@ -218,7 +220,7 @@ func (r *revocation) await(ctx context.Context, client *redlock.Client, opts []r
 		holders, err := client.Holders(ctx, r.key, opts...)
 		r.after = time.Since(began)
 		if r.unknown = err != nil; !r.unknown {
-			r.count(holders, len(client.Stats().Masters)/2+1)
+			r.count(holders, len(client.Stats().Masters))
 			if r.remain == 0 {
 				r.ended = !first && !ends.IsZero() && !time.Now().Before(ends)
 				return
@@ -237,24 +239,17 @@ func (r *revocation) await(ctx context.Context, client *redlock.Client, opts []r
 	}
 }
 
-// count counts the holders that a quorum still names.
-func (r *revocation) count(holders []redlock.Holder, quorum int) {
+// count counts the holders that a quorum of the masters still names.
+func (r *revocation) count(holders []redlock.Holder, masters int) {
+	t := census.NewTally(masters)
+	for i, h := range holders {
+		t.Count(i, census.Holder(h), false)
+	}
 	r.remain, r.left = 0, 0
-	for _, of := range r.holders {
-		var ttls []time.Duration
-		for _, h := range holders {
-			if h.Token == of.Token {
-				ttls = append(ttls, h.TTL)
-			}
-		}
-		if len(ttls) < quorum {
-			continue
-		}
-		r.remain++
-		if left := lasting(ttls, quorum); left < 0 || r.left < 0 {
-			r.left = -1
-		} else {
-			r.left = max(r.left, left)
+	for _, c := range t.Claims {
+		if c.Held() && slices.ContainsFunc(r.holders, func(h redlock.Holder) bool { return h.Token == c.Token }) {
+			r.remain++
+			r.left = time.Duration(max(uint64(r.left), uint64(c.Lasts()))) // below 0 is the longest
 		}
 	}
 }

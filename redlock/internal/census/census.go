@@ -1,0 +1,332 @@
+// Package census asks a master who holds a key, and counts what all masters have said. It reads no clock.
+package census
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/script"
+	"github.com/redburst/redburst/resp"
+)
+
+const (
+	MostReaders = 1000 // of a key that a master names, those that last longest; Listed with Short
+	Listed      = 100  // readers, and waiters, of a key in a list
+
+	pageBytes = 256 << 10                                                    // of the names in a page
+	longest   = len(kind.RevokedPrefix) + kind.MaxToken + 1 + kind.MaxReason // bytes that a lock's key holds at the most
+	rowsWork  = 150                                                          // commands that one call makes, about
+	rowsBytes = 128 << 10                                                    // of one call's reply, about
+)
+
+// What Rows is to ask for, beside who holds a key. They are joined.
+const (
+	Fence   = "f"
+	Line    = "l" // who waits for it
+	Readers = "r" // who holds a key that is shared. Without it, that looks like one that is no lock
+	Short   = "s" // for keys that can hold anything: no more of a value than a token has, and few readers
+)
+
+// The arguments are the keys of these scripts. A user who lacks the right to one that is not needed is then told the
+// rest. KEYS have the lock's key only where the masters are to find its place in a cluster.
+var (
+	// ARGV what to ask for, and pairs of a key and its queue. It returns a row for each: the key's value, or how long
+	// that is if it is too long for a lock's; for how many ms the key lasts, as PTTL; the number of readers, or -1 if
+	// the key holds something else; the readers that last longest, each with its ms; the fence's counter, or 0 if that
+	// is no number; for how many ms it lasts; the number of waiters, or -1 if it may not be read; and of the first
+	// waiters the id, the note and for how many ms the entry lasts. Waiters that are dead do not count, and the mark of
+	// the readers' rank is no waiter. pcall is as in the other scripts.
+	//
+	// After some work it returns the rows that it has. A key that may not be read is an error. If a queue or a
+	// counter may not be read, it asks for no other: few lines in the master's ACL LOG.
+	Rows = script.New(script.AnyKeys + `local rows, work, size, blind, now = {}, 0, 0, {}
+local short = string.find(ARGV[1], '` + Short + `')
+local most = short and ` + strconv.Itoa(Listed) + ` or ` + strconv.Itoa(MostReaders) + `
+local function ask(what, ...)
+  if blind[what] then
+    return nil
+  end
+  local got = redis.pcall(...)
+  work = work + 1
+  if type(got) == 'table' and got.err then
+    blind[what] = not string.find(got.err, 'WRONGTYPE', 1, true)
+    return not blind[what] and 0 or nil
+  end
+  return got
+end
+for i = 2, #ARGV, 2 do
+  local key, line, v = ARGV[i], ARGV[i + 1]
+  if short then
+    v = redis.pcall('GETRANGE', key, 0, 1023)
+  else
+    v = redis.pcall('GET', key)
+  end
+  ` + script.UnlessForeign + `  local left = redis.call('PTTL', key)
+  local n, readers, fence, ends, waiting, waiters = 0, {}, false, 0, 0, {}
+  work = work + 2
+  if type(v) == 'table' then
+    v, n = false, -1
+    if string.find(ARGV[1], '` + Readers + `') and redis.call('TYPE', key).ok == 'zset' then
+      if not now then
+        local t = redis.call('TIME')
+        now = t[1] * 1000 + math.floor(t[2] / 1000)
+      end
+      local found = redis.call('ZRANGE', key, -most, -1, 'WITHSCORES')
+      for j = 1, #found, 2 do
+        local ms = tonumber(found[j + 1]) - now
+        if ms >= 0 then
+          readers[#readers + 1] = string.sub(found[j], 1, 512)
+          readers[#readers + 1] = math.floor(math.min(ms, 2 ^ 50))
+          size = size + #readers[#readers - 1] + 16
+        end
+      end
+      n = math.floor(#readers / 2)
+      if short and n == most then
+        n = redis.call('ZCOUNT', key, now, '+inf')
+      end
+      work = work + 20
+    end
+  elseif left == -2 then
+    v = false
+  elseif v then
+    v = #v > ` + strconv.Itoa(longest) + ` and #v or v
+    size = size + string.len(v)
+  end
+  if string.find(ARGV[1], '` + Fence + `') and string.sub(line, -13) ~= '}:permit:line' then
+    local counter = string.sub(line, 1, -5) .. 'fence'
+    fence = ask('fence', 'GET', counter) or false
+    if fence then
+      fence = type(fence) == 'string' and #fence < 32 and fence or 0
+      ends = ask('fence', 'PTTL', counter) or 0
+    end
+  end
+  if string.find(ARGV[1], '` + Line + `') then
+    local ids, marked = ask('line', 'ZRANGE', line, 0, ` + strconv.Itoa(Listed) + `), false
+    waiting = not ids and -1 or type(ids) == 'table' and #ids or 0
+    for j = 1, waiting do
+      local alive = line .. ':' .. ids[j] .. ':alive'
+      local note = ids[j] ~= 'r:' and ask('line', 'GET', alive)
+      if type(note) == 'string' then
+        waiters[#waiters + 1] = string.sub(ids[j], 1, 64)
+        waiters[#waiters + 1] = string.sub(note, 1, 160)
+        waiters[#waiters + 1] = ask('line', 'PTTL', alive) or 0
+        size = size + #ids[j] + #note + 16
+      elseif ids[j] == 'r:' then
+        marked = true
+      else
+        waiting = waiting - 1
+      end
+    end
+    if type(ids) == 'table' and #ids > ` + strconv.Itoa(Listed) + ` then
+      waiting = waiting + (ask('line', 'ZCARD', line) or #ids) - #ids
+      marked = ask('line', 'ZSCORE', line, 'r:')
+    end
+    if marked then
+      waiting = waiting - 1
+    end
+  end
+  rows[#rows + 1] = {v, left, n, readers, fence, ends, waiting, waiters}
+  if work > ` + strconv.Itoa(rowsWork) + ` or size > ` + strconv.Itoa(rowsBytes) + ` then
+    break
+  end
+end
+return rows`)
+
+	// ARGV cursor, pattern, count, the longest name of interest. It returns the next cursor, and a page of the names of
+	// all keys that match the pattern. If the names are too long for one reply, it returns nothing, and is to be called
+	// again with a lower count.
+	Page = script.NewRare(script.AnyKeys + `local page = redis.call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3])
+local out, size = {page[1]}, 0
+for _, key in ipairs(page[2]) do
+  if #key <= tonumber(ARGV[4]) then
+    out[#out + 1], size = key, size + #key
+  end
+end
+if size > ` + strconv.Itoa(pageBytes) + ` and ARGV[3] ~= '1' then
+  return {}
+end
+return out`)
+
+	// KEYS or ARGV the slots of permits, or other keys with one value. It returns of each the value, or how long that is
+	// if it is too long for a lock's, or 0 if it is none, and for how many ms it lasts.
+	Values = script.New(script.AnyKeys + `local out = {}
+for i, key in ipairs(#KEYS > 0 and KEYS or ARGV) do
+  local v = redis.pcall('GET', key)
+  ` + script.UnlessForeign + `  if type(v) == 'string' then
+    v = #v > ` + strconv.Itoa(longest) + ` and #v or string.sub(v, 1, 512)
+  end
+  out[2 * i - 1] = type(v) == 'table' and 0 or v
+  out[2 * i] = redis.call('PTTL', key)
+end
+return out`)
+)
+
+// JudgeRows judges Rows. Rows are a yes.
+func JudgeRows(v resp.Value) mux.Verdict {
+	for each, n := elems(v), 0; ; n++ {
+		row, more := each.Next()
+		switch {
+		case more && row.Kind() == resp.Array && row.Len() == 8:
+		case more || n == 0:
+			return kind.JudgeError(v)
+		default:
+			return mux.VerdictYes
+		}
+	}
+}
+
+// JudgeArray judges Values, and other scripts that return an array.
+func JudgeArray(v resp.Value) mux.Verdict {
+	if v.Kind() == resp.Array {
+		return mux.VerdictYes
+	}
+	return kind.JudgeError(v)
+}
+
+// NoExpiry is the TTL of a key that does not expire.
+const NoExpiry time.Duration = -1
+
+// Unknown is the token where a key holds something that is no lock.
+var Unknown = conn.NewSecret("?")
+
+// A Holder is who holds a key on a master, with the fields of redlock.Holder.
+type Holder struct {
+	Addr    string
+	Token   conn.Secret
+	TTL     time.Duration
+	Permit  int
+	Fence   uint64
+	Size    int64
+	Err     error
+	Revoked bool
+	Reason  string
+}
+
+// A Row is what a master says of a key, or of the permits of one.
+type Row struct {
+	Holders  []Holder
+	Readers  int // how many readers hold it; -1 if it holds what is no value
+	Fence    uint64
+	NoFence  bool          // the counter is no number that can be a fence
+	FenceTTL time.Duration // of the counter
+	Waiting  int           // -1 if it may not be read
+	Waiters  []Waiter      // the first
+}
+
+// A Waiter is one that waits in line.
+type Waiter struct {
+	ID     string // a secret: who knows it can end the waiter's place
+	Owner  string
+	Waited time.Duration
+	Reader bool
+}
+
+// ReadRows reads what Rows returns.
+func ReadRows(reply resp.Value) (rows []Row) {
+	elems := reply.Elems()
+	for row, more := elems.Next(); more; row, more = elems.Next() {
+		rows = append(rows, readRow(row))
+	}
+	return rows
+}
+
+func readRow(row resp.Value) (r Row) {
+	fields := elems(row)
+	one, there := nextHolder(&fields)
+	r.Readers = int(nextInt(&fields))
+	next, _ := fields.Next()
+	each, named := elems(next), map[conn.Secret]bool{}
+	for h, more := nextHolder(&each); more && len(r.Holders) < MostReaders; h, more = nextHolder(&each) {
+		if !named[h.Token] { // it can name one as often as it likes
+			named[h.Token] = true
+			r.Holders = append(r.Holders, h)
+		}
+	}
+	if there && len(r.Holders) == 0 {
+		r.Holders = []Holder{one}
+	}
+	const greatest = 1<<53 - 1 // see redlock's decide_fence.go
+	if next, _ = fields.Next(); !next.IsNull() {
+		n, err := strconv.ParseFloat(text(next), 64)
+		if r.NoFence = err != nil || !(n >= 0 && n < greatest); !r.NoFence {
+			r.Fence = uint64(n)
+		}
+	}
+	r.FenceTTL = ttl(nextInt(&fields))
+	r.Waiting = int(nextInt(&fields))
+	next, _ = fields.Next()
+	each = elems(next)
+	for id, more := each.Next(); more && len(r.Waiters) < Listed; id, more = each.Next() {
+		note, _ := each.Next()
+		waited, owner, _ := kind.ReadNote([]byte(text(note)), ttl(nextInt(&each)))
+		r.Waiters = append(r.Waiters, Waiter{text(id), owner, waited, strings.HasPrefix(text(id), kind.ReaderMark)})
+	}
+	return r
+}
+
+// ReadPermits reads what Values returns of the slots of permits.
+func ReadPermits(reply resp.Value) (r Row) {
+	each, named := elems(reply), map[conn.Secret]bool{}
+	for permit := 1; permit <= reply.Len()/2; permit++ {
+		h, there := nextHolder(&each)
+		if h.Permit = permit; there && !named[h.Token] {
+			named[h.Token] = h.Token != Unknown
+			r.Holders = append(r.Holders, h)
+		}
+	}
+	return r
+}
+
+func nextHolder(of *resp.Iter) (h Holder, there bool) {
+	value, more := of.Next()
+	pttl, _ := of.Next()
+	h, there = ReadHolder(value, pttl)
+	return h, there && more
+}
+
+// ReadHolder reads a key's value and PTTL. It returns there false if nobody holds the key.
+func ReadHolder(value, pttl resp.Value) (h Holder, there bool) {
+	ms, _ := pttl.Int()
+	h.TTL = ttl(ms)
+	h.Size, _ = value.Int()
+	token := text(value)
+	if of, reason, ok := kind.CutTombstone(token); ok {
+		token, h.Revoked, h.Reason = of, true, reason
+	}
+	if h.Token = Unknown; token != "" {
+		h.Token = conn.NewSecret(token)
+	}
+	return h, ms != -2
+}
+
+// ttl is what a PTTL says.
+func ttl(ms int64) time.Duration {
+	if ms < 0 {
+		return NoExpiry
+	}
+	return kind.Milliseconds(ms)
+}
+
+func nextInt(of *resp.Iter) int64 {
+	v, _ := of.Next()
+	n, _ := v.Int()
+	return n
+}
+
+func text(v resp.Value) string {
+	if v.Kind() != resp.BulkString {
+		return ""
+	}
+	return string(v.Bytes())
+}
+
+func elems(v resp.Value) resp.Iter {
+	if v.Kind() != resp.Array {
+		return resp.Iter{}
+	}
+	return v.Elems()
+}

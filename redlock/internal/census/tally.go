@@ -1,0 +1,125 @@
+package census
+
+import (
+	"slices"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+)
+
+// A Tally counts which masters name whom as the holders of a key.
+type Tally struct {
+	Rows   []*Row // by master; nil of those that are silent
+	Claims []*Claim
+	by     map[name]*Claim
+}
+
+type name struct {
+	token  conn.Secret
+	permit int
+	reader bool
+}
+
+// A Claim is a holder whom some masters name.
+type Claim struct {
+	Holder      // as it was named first, but for what some say of a revocation and a size
+	Reader bool // it shares the key with others
+	On     []int
+	Buried int // of these masters, how many say that it was revoked
+	ttls   []time.Duration
+	of     *Tally
+}
+
+// NewTally returns the tally of so many masters, of which none has answered.
+func NewTally(masters int) *Tally {
+	return &Tally{Rows: make([]*Row, masters), by: map[name]*Claim{}}
+}
+
+// Add counts what a master says.
+func (t *Tally) Add(master int, r Row) {
+	t.Rows[master] = &r
+	for _, h := range r.Holders {
+		t.Count(master, h, r.Readers > 0)
+	}
+}
+
+// Count counts that a master names a holder. It is called once for each that a master names.
+func (t *Tally) Count(master int, h Holder, reader bool) {
+	at := name{h.Token, h.Permit, reader}
+	c := t.by[at]
+	if c == nil {
+		c = &Claim{Holder: h, Reader: reader, of: t}
+		t.by[at], t.Claims = c, append(t.Claims, c)
+	}
+	c.On, c.ttls, c.Size = append(c.On, master), append(c.ttls, h.TTL), max(c.Size, h.Size)
+	if h.Revoked {
+		c.Revoked, c.Reason = true, h.Reason
+		c.Buried++
+	}
+}
+
+// Quorum is how many masters are a majority.
+func (t *Tally) Quorum() int { return len(t.Rows)/2 + 1 }
+
+// Silent is how many masters have not answered.
+func (t *Tally) Silent() (n int) {
+	for _, r := range t.Rows {
+		if r == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// Leader is the first of those that most masters name; one that none names if there is none.
+func (t *Tally) Leader() *Claim {
+	leader := &Claim{of: t}
+	for _, c := range t.Claims {
+		if len(c.On) > len(leader.On) {
+			leader = c
+		}
+	}
+	return leader
+}
+
+// Open reports whether those who are silent could make a holder.
+func (t *Tally) Open() bool {
+	leader := t.Leader()
+	return !leader.Held() && len(leader.On)+t.Silent() >= t.Quorum()
+}
+
+// Fence is the last fence that was given: the greatest that a majority remembers, so one that somebody wrote on fewer
+// is none. It is 0 if there is none, or fewer have answered.
+func (t *Tally) Fence() uint64 {
+	var all []uint64
+	for _, r := range t.Rows {
+		if r != nil {
+			all = append(all, r.Fence)
+		}
+	}
+	if len(all) < t.Quorum() {
+		return 0
+	}
+	return OfMost(all, t.Quorum())
+}
+
+// Held reports whether a majority of the masters names the holder.
+func (c *Claim) Held() bool { return len(c.On) >= c.of.Quorum() }
+
+// Lasts is until when no majority has the lock if it is not renewed, or nobody, if none has. It is NoExpiry for ever.
+func (c *Claim) Lasts() time.Duration {
+	var all []uint64
+	for _, ttl := range c.ttls {
+		all = append(all, uint64(ttl)) // NoExpiry is the longest
+	}
+	return time.Duration(OfMost(all, c.of.Quorum()))
+}
+
+// OfMost returns what a quorum has, or more; if fewer are there, what all have, or more; and 0 of nobody.
+func OfMost(all []uint64, quorum int) uint64 {
+	if len(all) == 0 {
+		return 0
+	}
+	slices.Sort(all)
+	return all[max(0, len(all)-quorum)]
+}
