@@ -507,17 +507,16 @@ func (r *listed) info(l *lister) (info LockInfo, there bool) {
 		if row.Waiting > 0 {
 			on = on.With(master)
 		}
-		if row.Readers < 0 || row.Readers > 0 && len(row.Holders) == 0 {
+		if row.Readers < 0 {
 			others++
 		}
 	}
 	info.Readers = int(census.OfMost(readers, quorum))
 	r.line(l, &info)
-	type holder struct {
-		LockHolder
-		reader bool
-	}
-	var holders []holder
+	slices.SortFunc(r.Claims, func(a, b *census.Claim) int {
+		return cmp.Or(cmp.Compare(len(b.On), len(a.On)), cmp.Compare(a.Permit, b.Permit),
+			cmp.Compare(ownerOf(a.Token.Reveal()), ownerOf(b.Token.Reveal())), strings.Compare(a.Token.Reveal(), b.Token.Reveal()))
+	})
 	for _, c := range r.Claims {
 		var by mux.Set
 		h := LockHolder{Token: c.Token, Permit: c.Permit, Held: c.Held(), TTL: c.Lasts(), Revoked: c.Buried >= min(quorum, len(c.On)), Reason: c.Reason}
@@ -528,7 +527,14 @@ func (r *listed) info(l *lister) (info LockInfo, there bool) {
 		if on |= by; !h.Held && !l.affords(by, len(c.Token.Reveal())+len(c.Reason)) {
 			continue
 		}
-		if looks := looksLike(c.Token.Reveal(), h.TTL); looks == KindOther || looks == KindForeign && c.Reader {
+		looks := looksLike(c.Token.Reveal(), h.TTL)
+		switch {
+		case c.Reader && looks == KindPlain:
+			looks = KindShared
+		case c.Reader:
+			looks = KindOther
+		}
+		if looks == KindOther {
 			h.Token = UnknownToken
 		} else {
 			listable = true
@@ -539,14 +545,10 @@ func (r *listed) info(l *lister) (info LockInfo, there bool) {
 				info.Used++
 			}
 		}
-		holders = append(holders, holder{h, c.Reader})
-	}
-	slices.SortFunc(holders, func(a, b holder) int {
-		return cmp.Or(cmp.Compare(len(b.Masters), len(a.Masters)), cmp.Compare(a.Permit, b.Permit),
-			cmp.Compare(a.Owner(), b.Owner()), strings.Compare(a.Token.Reveal(), b.Token.Reveal()))
-	})
-	for _, h := range holders {
-		info.Holders = append(info.Holders, h.LockHolder)
+		if len(info.Holders) == 0 {
+			info.Kind = looks
+		}
+		info.Holders = append(info.Holders, h)
 	}
 	switch {
 	case r.permits:
@@ -554,16 +556,10 @@ func (r *listed) info(l *lister) (info LockInfo, there bool) {
 		if r.blind {
 			info.Used, listable = -1, true
 		}
-		if listable || len(holders) > 0 || info.Waiting > 0 {
+		if listable || len(info.Holders) > 0 || info.Waiting > 0 {
 			info.Kind = KindPermits
 		}
-	case len(holders) > 0:
-		first := holders[0]
-		info.Kind = looksLike(first.Token.Reveal(), first.TTL)
-		if first.reader && info.Kind == KindPlain {
-			info.Kind = KindShared
-		}
-	case others > 0:
+	case len(info.Holders) == 0 && others > 0:
 		info.Kind, info.Held = KindOther, others >= quorum
 	}
 	switch {

@@ -1,34 +1,16 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock"
-	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
-
-// What keeps the set of readers alive is the reader whose term ends last.
-func TestStatusListsNoReaderWhoseTermHasEnded(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 1)
-	env := []string{mastersEnv(masters)}
-	dead := take(t, masters, "dead", "k", 2*time.Second, redlock.WithShared())
-	take(t, masters, "alive", "k", time.Hour, redlock.WithShared())
-	require.Eventually(t, func() bool {
-		_, s := statusOfKey(t, env, "k")
-		return len(s.Readers) == 1 && s.Readers[0].Owner == "alive"
-	}, patient, 5*time.Millisecond)
-	score, err := masters.Do(0, "ZSCORE", "k", dead.Token())
-	require.NoError(t, err)
-	require.NotNil(t, score, "it is still there")
-}
 
 // A set that others have made is no lock, but no plain lock is set beside it.
 func TestStatusTakesNoOtherSetForReaders(t *testing.T) {
@@ -103,21 +85,6 @@ func TestStatusSaysWhyItCannotListReaders(t *testing.T) {
 		require.Equal(t, exitNoQuorum, exit)
 		require.Contains(t, stdout, "the user lacks +"+command)
 	}
-}
-
-func TestAMasterNamesAThousandReaders(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 1)
-	const far = 1 << 42 // milliseconds since 1970: long after this
-	set := []string{"ZADD", "k"}
-	for i := range census.MostReaders + 1 {
-		set = append(set, fmt.Sprint(far+int64(i)), fmt.Sprint("reader-", i))
-	}
-	_, err := masters.Do(0, set...)
-	require.NoError(t, err)
-	exit, stdout, _ := do(t, []string{mastersEnv(masters)}, "status", "k")
-	require.Zero(t, exit)
-	require.Contains(t, stdout, "k is held by at least 1000 readers, ")
 }
 
 func TestAFrozenMasterHoldsStatusUpForTheDialTimeoutOnly(t *testing.T) {
