@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync"
 
@@ -83,11 +84,11 @@ func (p *probe) row(ctx context.Context, what, key, queue string) (row census.Ro
 			return row, nil
 		}
 	}
-	text := p.ErrorText(replies[0])
-	if lacks := rights.Explain(text, resp.AppendCommand(nil, command...)); lacks != "" {
-		text += ": " + lacks
+	refusal := &mux.ReplyError{Message: p.ErrorText(replies[0])}
+	if lacks := rights.Explain(refusal.Message, resp.AppendCommand(nil, command...)); lacks != "" {
+		return row, fmt.Errorf("%w: %s", refusal, lacks)
 	}
-	return row, errors.New(text)
+	return row, refusal
 }
 
 func (a *answer) noteAgreed(marks []census.Holder) {
