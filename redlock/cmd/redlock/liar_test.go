@@ -1,10 +1,7 @@
 package main
 
 import (
-	"encoding/json"
-	"fmt"
 	"net"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,31 +63,6 @@ func TestAReaderWhomOneMasterRepeats(t *testing.T) {
 	exit, stdout, stderr := do(t, env, "revoke", "k", "--reason", "why", "--wait", "0")
 	require.Zero(t, exit, stderr)
 	require.Contains(t, stdout, "k of honest is revoked")
-}
-
-// One master that names clients without number keeps neither the page nor its end waiting.
-func TestAMasterWithClientsWithoutNumber(t *testing.T) {
-	t.Parallel()
-	var list strings.Builder
-	for i := 0; list.Len() < 15<<20; i++ {
-		fmt.Fprintf(&list, "name=redlock/lib/v1/3-a/me addr=%d\n", i)
-	}
-	addr := liar(t, func(args []string) string {
-		if slices.Equal(args, clientList) {
-			return bulk(list.String())
-		}
-		return ""
-	})
-	c := serveUIAs(t, []string{mastersEnv(redlocktest.Start(t, 2)) + "," + addr})
-	c.events("/events", func(event string, data []byte) bool {
-		if event != "clients" {
-			return false
-		}
-		var m struct{ Silent []string }
-		require.NoError(t, json.Unmarshal(data, &m))
-		require.Equal(t, []string{addr}, m.Silent)
-		return true
-	})
 }
 
 // A master that quotes the password that it was told does so in vain.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -461,4 +462,29 @@ func TestARowChangesOnlyIfItsLockDoes(t *testing.T) {
 	other := row(time.Second)
 	other.Waiting = 1
 	require.False(t, other.settle(row(time.Second)))
+}
+
+// One master that names clients without number keeps neither the page nor its end waiting.
+func TestAMasterWithClientsWithoutNumber(t *testing.T) {
+	t.Parallel()
+	var list strings.Builder
+	for i := 0; list.Len() < 15<<20; i++ {
+		fmt.Fprintf(&list, "name=redlock/lib/v1/3-a/me addr=%d\n", i)
+	}
+	addr := liar(t, func(args []string) string {
+		if slices.Equal(args, clientList) {
+			return bulk(list.String())
+		}
+		return ""
+	})
+	c := serveUIAs(t, []string{mastersEnv(redlocktest.Start(t, 2)) + "," + addr})
+	c.events("/events", func(event string, data []byte) bool {
+		if event != "clients" {
+			return false
+		}
+		var m struct{ Silent []string }
+		require.NoError(t, json.Unmarshal(data, &m))
+		require.Equal(t, []string{addr}, m.Silent)
+		return true
+	})
 }
