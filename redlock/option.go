@@ -256,8 +256,8 @@ func WithPermits(k int) Option {
 
 // WithToken makes the Mutex hold the lock that was taken under this token, here or in another
 // process ([Mutex.Token]). The Mutex can extend and release it. Its validity is unknown before
-// the first Extend. The former holder must not use the lock any more. A token has 1 to 4,096
-// bytes.
+// the first Extend. The former holder must not use the lock any more, nor its Mutex: that releases
+// what it had when it takes another lock. A token has 1 to 4,096 bytes.
 func WithToken(token string) Option {
 	return func(o *options) {
 		switch {
