@@ -20,6 +20,7 @@ type belief struct {
 	what  string
 	key   string
 	ttl   time.Duration // of who holds the lock
+	then  time.Duration // of who comes, if that is shorter
 	guard time.Duration // its Config.RestartGuard
 	sure  bool          // its Config.Durable
 	wrong bool          // so it takes what another holds
@@ -35,7 +36,8 @@ const (
 // beliefs have a cluster that has forgotten a lock.
 var beliefs = []belief{
 	{what: "it is declared that a failover forgets nothing (Config.Durable)", key: "declared", ttl: declaredTTL, guard: declaredTTL, sure: true, wrong: true},
-	{what: "the longest TTL of the others is not known (no Config.RestartGuard)", key: "unknown", ttl: 5 * time.Minute, wrong: true},
+	{what: "the TTL of the others is longer than its own, and not known (no Config.RestartGuard)", key: "unknown", ttl: 5 * time.Minute, then: time.Second, wrong: true},
+	{what: "the TTL of the others is that of its own (no Config.RestartGuard)", key: "alike", ttl: declaredTTL},
 	{what: "it is said to be shorter than it is (Config.RestartGuard)", key: "shorter", ttl: 5 * time.Minute, guard: 20 * time.Millisecond, wrong: true},
 	{what: "it is known (Config.RestartGuard)", key: "known", ttl: 5 * time.Minute, guard: 5 * time.Minute},
 	{what: "it is known, and nothing is declared (Config.RestartGuard)", key: "undeclared", ttl: declaredTTL, guard: declaredTTL},
@@ -54,6 +56,9 @@ func violateFailover(ctx context.Context, out io.Writer) (status int, err error)
 		held := violated(plain, b.key)
 		held.TTL = b.ttl
 		then := held
+		if b.then > 0 {
+			then.TTL = b.then
+		}
 		if b.guard > 0 {
 			then.TTL = min(b.ttl, b.guard) // it may be no longer
 		}
