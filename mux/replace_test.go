@@ -325,11 +325,14 @@ func TestPlaceIsGivenAwayOnce(t *testing.T) {
 	for range 20 {
 		old := newFake(t, "old", steady(0))
 		m := open(t, mux.Config{Masters: []string{old.addr()}})
+		var newcomers []*fakeMaster
+		for k := range 4 { // before the old one's port is free
+			newcomers = append(newcomers, newFake(t, fmt.Sprint("new", k), steady(0)))
+		}
 		old.stop()
 		var given atomic.Int64
 		var all sync.WaitGroup
-		for k := range 4 {
-			newcomer := newFake(t, fmt.Sprint("new", k), steady(0))
+		for k, newcomer := range newcomers {
 			all.Go(func() {
 				switch err := m.Replace(context.Background(), old.addr(), newcomer.addr(), fmt.Sprint("n", k), false); {
 				case err == nil:
