@@ -52,19 +52,29 @@ func aToken(owner string) string {
 	return owner + "/" + base64.RawURLEncoding.EncodeToString(make([]byte, 20))
 }
 
+// ofItself is what a master that lies says of itself in the handshake, and that it has no script; empty for another command.
+func ofItself(command string) string {
+	switch command {
+	case "HELLO":
+		return "%3\r\n+version\r\n+7.0.15\r\n+mode\r\n+standalone\r\n+role\r\n+master\r\n"
+	case "INFO":
+		return bulkReply("run_id:abc\r\nuptime_in_seconds:99999999\r\nrole:master\r\n")
+	case "EVALSHA":
+		return "-NOSCRIPT no\r\n"
+	}
+	return ""
+}
+
 func (l listLiar) listen(t testing.TB) string {
 	return conntest.Listen(t, func(c net.Conn) {
 		conntest.Answer(c, func(args []string) (string, bool) {
+			if said := ofItself(args[0]); said != "" {
+				return said, true
+			}
 			switch args[0] {
-			case "HELLO":
-				return "%3\r\n+version\r\n+7.0.15\r\n+mode\r\n+standalone\r\n+role\r\n+master\r\n", true
-			case "INFO":
-				return bulkReply("run_id:abc\r\nuptime_in_seconds:99999999\r\nrole:master\r\n"), true
 			case "CONFIG":
 				return "%0\r\n", true
 			case "EVAL":
-			case "EVALSHA":
-				return "-NOSCRIPT no\r\n", true
 			case "DELEX", "DELIFEQ", "MSETEX":
 				return "-ERR unknown command\r\n", true
 			default:
