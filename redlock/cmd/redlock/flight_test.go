@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redburst/redburst/redlock/flight"
 	"github.com/redburst/redburst/redlock/redlocktest"
@@ -15,17 +16,18 @@ import (
 
 func recordIn(t *testing.T, name string) (outcomes []string, r *flight.Record) {
 	t.Helper()
-	f, err := os.Open(name)
+	r, err := readRecord(name)
 	require.NoError(t, err)
-	defer f.Close()
-	r, err = flight.Read(f)
-	require.NoError(t, err)
+	return roundsOf(r), r
+}
+
+func roundsOf(r *flight.Record) (outcomes []string) {
 	for e := range r.Events() {
 		if e.Kind == flight.KindRound {
 			outcomes = append(outcomes, string(e.Op)+" "+e.Outcome)
 		}
 	}
-	return outcomes, r
+	return outcomes
 }
 
 func TestRunIsRecorded(t *testing.T) {
@@ -56,9 +58,14 @@ func TestRunIsRecorded(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "notes of mine", string(text))
 
-	// The shell kills the redlock that runs it.
-	status, _, _ = do(t, mastersEnv, sh("kill -9 $PPID; sleep 60", "--flight", name)...)
-	require.NotZero(t, status)
+	// The redlock is killed when its record, which a goroutine of its own writes, has the lock.
+	s := begin(t, mastersEnv, sh("sleep 60", "--flight", name)...)
+	require.Eventually(t, func() bool {
+		r, err := readRecord(name)
+		return err == nil && r.About.PID == s.Process.Pid && len(roundsOf(r)) > 0
+	}, patient, 5*time.Millisecond)
+	require.NoError(t, s.Process.Kill())
+	require.NotZero(t, s.end())
 	outcomes, r = recordIn(t, name)
 	require.Equal(t, []string{"lock ok"}, outcomes)
 	require.Nil(t, r.About.Ended)
