@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
 )
 
@@ -217,7 +218,7 @@ func (c *core) failure(op Op, key string, k *call, err, reason error) *RoundErro
 // many masters have it that nobody has a quorum without them. If fewer have it, the others may have lost the lock, and
 // another may have had it. Or a majority has it, some of which say nothing now.
 func (e *RoundError) noteRevoked(votes []mux.Vote, token []byte) {
-	tombstones := 0
+	var reasons []string
 	for i := range votes {
 		v := &votes[i]
 		if v.Verdict != VerdictNo {
@@ -228,10 +229,10 @@ func (e *RoundError) noteRevoked(votes []mux.Vote, token []byte) {
 			continue
 		}
 		e.tombstone = true
-		if tombstones++; tombstones > len(votes)-majority(len(votes)) {
-			e.under, e.WhyRevoked = ErrRevoked, why
-			return
-		}
+		reasons = append(reasons, why)
+	}
+	if len(reasons) > len(votes)-majority(len(votes)) {
+		e.under, e.WhyRevoked = ErrRevoked, census.MostSaid(reasons)
 	}
 }
 

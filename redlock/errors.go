@@ -92,8 +92,8 @@ type RoundError struct {
 	// not in the line, as another caller of its process was ahead of it.
 	Place, InLine int
 
-	// WhyRevoked is the reason that was given when the lock was revoked. It is empty if the error
-	// does not wrap ErrRevoked.
+	// WhyRevoked is the reason that was given when the lock was revoked. If masters give several as often, it has them all. It is
+	// empty if the error does not wrap ErrRevoked.
 	WhyRevoked string
 
 	reason error // the sentinel; nil if the context ended before there was a decision

@@ -192,17 +192,14 @@ func (c *Client) revokeBy(ctx context.Context, k *call, key, at, token, reason s
 	return e
 }
 
-// isEndless reports whether the token is held by a majority, and not revoked by one because keys do not expire.
+// isEndless reports whether a majority has the token in a key that does not expire. One master alone could say so to have
+// the key deleted that the others have.
 func isEndless(votes []mux.Vote) bool {
-	there, endless := 0, false
+	endless := 0
 	for i := range votes {
-		v := &votes[i]
-		ends := v.Verdict == VerdictYes
-		never := v.Verdict == VerdictNo && v.Int == kind.Endless
-		if ends || never {
-			there++
+		if v := &votes[i]; v.Verdict == VerdictNo && v.Int == kind.Endless {
+			endless++
 		}
-		endless = endless || never
 	}
-	return endless && there >= majority(len(votes))
+	return endless >= majority(len(votes))
 }

@@ -326,6 +326,46 @@ func TestATombstoneLivesAsItsKey(t *testing.T) {
 	require.ErrorIs(t, c.Revoke(t.Context(), "lock:set", reason, redlock.WithToken("x"), redlock.WithShared()), redlock.ErrNotHeld)
 }
 
+// One master of three may say what it likes of a revocation.
+func TestOneMasterDoesNotSayWhatARevocationIs(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := openOn(t, masters, nil)
+	m := c.NewMutex("lock:k", time.Minute)
+	require.NoError(t, m.TryLock(t.Context()))
+	settled(t, c)
+	require.NoError(t, c.Revoke(t.Context(), "lock:k", reason))
+	settled(t, c)
+	_, err := masters.Do(0, "SET", "lock:k", "revoked:"+m.Token()+"\nlie", "KEEPTTL")
+	require.NoError(t, err)
+	for range 20 { // whichever answers last
+		same := c.NewMutex("lock:k", time.Minute, redlock.WithToken(m.Token()))
+		e, ok := errors.AsType[*redlock.RoundError](same.Extend(t.Context()))
+		require.True(t, ok)
+		require.ErrorIs(t, e, redlock.ErrRevoked)
+		require.Contains(t, e.WhyRevoked, reason)
+	}
+	for l, err := range c.Locks(t.Context(), "lock:k") {
+		require.NoError(t, err)
+		require.Equal(t, reason, l.Holders[0].Reason)
+	}
+
+	set := func(key string, i int, more ...string) {
+		_, err := masters.Do(i, append([]string{"SET", key, "x"}, more...)...)
+		require.NoError(t, err)
+	}
+	set("lock:forever", 0)
+	set("lock:forever", 1, "PX", "60000")
+	err = c.Revoke(t.Context(), "lock:forever", reason, redlock.WithToken("x"))
+	require.ErrorIs(t, err, redlock.ErrNotHeld, "a majority does not say that it lasts for ever")
+	require.NotContains(t, err.Error(), "delete it")
+	for i := range 3 {
+		set("lock:endless", i)
+	}
+	err = c.Revoke(t.Context(), "lock:endless", reason, redlock.WithToken("x"))
+	require.ErrorIs(t, err, redlock.ErrHeld)
+	require.ErrorContains(t, err, "delete it")
+}
+
 // What a user of locks may do is enough for revoking them.
 func TestRightsOfARevocation(t *testing.T) {
 	masters := startACL(t, 3, lockRights)

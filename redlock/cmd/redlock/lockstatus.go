@@ -283,12 +283,9 @@ func (s *lockStatus) write(t *terminal) {
 	}
 	t.table("", 1, rows)
 	writeWaiters(t, s.waiters, len(s.waiters))
-	for _, a := range s.answers {
-		if a.agreed > 0 {
-			t.printf("\n")
-			t.say("", plain, fmt.Sprintf("There are %s of it, too: see --permits %d.", plural(a.agreed, "permit"), a.agreed))
-			break
-		}
+	if n := s.agreed(); n > 0 {
+		t.printf("\n")
+		t.say("", plain, fmt.Sprintf("There are %s of it, too: see --permits %d.", plural(n, "permit"), n))
 	}
 }
 

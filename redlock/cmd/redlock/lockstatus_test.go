@@ -57,20 +57,22 @@ func TestSilentMastersCountInWhatIsSaidOfALock(t *testing.T) {
 		all   []answer
 		fence uint64
 		other bool // there may be another number of permits
+		says  int  // how many there are
 	}{
-		"all":                         {[]answer{says(7, 2), says(7, 2), says(9, 2)}, 7, false},
-		"a majority":                  {[]answer{says(7, 2), says(9, 2), down}, 7, false},
-		"a minority":                  {[]answer{says(9, 2), down, down}, 0, false},
-		"two of five":                 {[]answer{says(9, 0), says(9, 0), down, down, down}, 0, false},
-		"a minority has others":       {[]answer{says(0, 4), says(0, 0), says(0, 0)}, 0, false},
-		"a majority has others":       {[]answer{says(0, 4), says(0, 4), says(0, 2)}, 0, true},
-		"a majority may have others":  {[]answer{says(0, 4), says(0, 0), down}, 0, true},
-		"... of whom nobody is known": {[]answer{says(0, 2), down, down}, 0, false},
+		"all":                         {[]answer{says(7, 2), says(7, 2), says(9, 2)}, 7, false, 2},
+		"a majority":                  {[]answer{says(7, 2), says(9, 2), down}, 7, false, 2},
+		"a minority":                  {[]answer{says(9, 2), down, down}, 0, false, 2},
+		"two of five":                 {[]answer{says(9, 0), says(9, 0), down, down, down}, 0, false, 0},
+		"a minority has others":       {[]answer{says(0, 4), says(0, 0), says(0, 0)}, 0, false, 0},
+		"a majority has others":       {[]answer{says(0, 4), says(0, 4), says(0, 2)}, 0, true, 4},
+		"a majority may have others":  {[]answer{says(0, 4), says(0, 0), down}, 0, true, 4},
+		"... of whom nobody is known": {[]answer{says(0, 2), down, down}, 0, false, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newPermitStatus("k", 2, test.all)
 			require.Equal(t, test.fence, s.fence)
 			require.Equal(t, test.other, s.check() != nil)
+			require.Equal(t, test.says, s.agreed())
 		})
 	}
 }

@@ -88,20 +88,33 @@ func newPermitStatus(key string, n int, all []answer) *permitStatus {
 // check returns an error if more masters say another number of permits than ours, and a majority may do so: one that is
 // silent could be of it.
 func (a *permitStatus) check() error {
-	others, most := map[int]int{}, 0
-	for _, of := range a.answers {
-		if of.agreed > 0 {
-			others[of.agreed]++
-			if others[of.agreed] > others[most] {
-				most = of.agreed
-			}
-		}
-	}
-	silent := len(a.answers) - a.answered
-	if n := len(a.permits); others[most] > others[n] && others[most]+silent >= a.quorum {
-		return usageError("", "there are %d permits of %q, and not %d", most, a.key, n)
+	if agreed := a.agreed(); agreed > 0 && agreed != len(a.permits) {
+		return usageError("", "there are %d permits of %q, and not %d", agreed, a.key, len(a.permits))
 	}
 	return nil
+}
+
+// agreed is how many permits there are, as more masters say than say another number. It is 0 if they are too few: with those
+// that are silent, which could say the same, they must be a majority.
+func (s *lockStatus) agreed() (n int) {
+	by, tied := map[int]int{}, false
+	for _, of := range s.answers {
+		if of.agreed > 0 {
+			by[of.agreed]++
+		}
+	}
+	for other, masters := range by {
+		switch {
+		case masters > by[n]:
+			n, tied = other, false
+		case masters == by[n]:
+			tied = true
+		}
+	}
+	if tied || by[n]+len(s.answers)-s.answered < s.quorum {
+		return 0
+	}
+	return n
 }
 
 // first returns the permit that is free first if nobody renews one; nil if none is held for a time.

@@ -2,6 +2,7 @@ package census
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redburst/redburst/conn"
@@ -27,6 +28,7 @@ type Claim struct {
 	On     []int
 	Buried int // of these masters, how many say that it was revoked
 	ttls   []time.Duration
+	whys   []string // the reasons of those who say that it was revoked
 	of     *Tally
 }
 
@@ -43,7 +45,7 @@ func (t *Tally) Add(master int, r Row) {
 	}
 }
 
-// Count counts that a master names a holder. It is called once for each that a master names.
+// Count counts that a master names a holder. It is called once for each that a master names, by master.
 func (t *Tally) Count(master int, h Holder, reader bool) {
 	at := name{h.Token, h.Permit, reader}
 	c := t.by[at]
@@ -53,9 +55,28 @@ func (t *Tally) Count(master int, h Holder, reader bool) {
 	}
 	c.On, c.ttls, c.Size = append(c.On, master), append(c.ttls, h.TTL), max(c.Size, h.Size)
 	if h.Revoked {
-		c.Revoked, c.Reason = true, h.Reason
+		c.whys = append(c.whys, h.Reason)
+		c.Revoked, c.Reason = true, MostSaid(c.whys)
 		c.Buried++
 	}
+}
+
+// MostSaid returns the reason that most masters give for a revocation. If several are given as often, it returns them all: one
+// master cannot give its own for the others'.
+func MostSaid(reasons []string) string {
+	by, best := map[string]int{}, 0
+	for _, r := range reasons {
+		by[r]++
+		best = max(best, by[r])
+	}
+	var most []string
+	for r, n := range by {
+		if n == best {
+			most = append(most, r)
+		}
+	}
+	slices.Sort(most)
+	return strings.Join(most, " | ")
 }
 
 // Quorum is how many masters are a majority.
