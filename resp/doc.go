@@ -48,8 +48,8 @@
 //   - An integer is an optional sign and digits without a superfluous leading
 //     zero, and fits in 64 bits.
 //   - A double is digits, optionally with a sign, a fraction and an exponent,
-//     and rounds to a finite float64; or it is inf, -inf, nan, or the -nan that
-//     Redis before 7.2 can send.
+//     and rounds to a finite float64; or it is inf, -inf, nan, or what C libraries
+//     print for it, and Redis before 7.2 can send: -nan, NAN, nan(0x7).
 //   - A big number is an optional sign and digits.
 //   - A push stands alone. Inside another frame it is a [NestedPush] fault, so
 //     that nobody takes an element for a message that answers no command.

@@ -274,7 +274,10 @@ func (r *Reader) scanLineEnd(b []byte, at int, fault Fault) (size int) {
 // offset is 0.
 func checkDouble(b []byte) int {
 	switch string(b) {
-	case "inf", "-inf", "nan", "-nan":
+	case "inf", "-inf":
+		return -1
+	}
+	if isNaN(b) {
 		return -1
 	}
 	i := skipSign(b, 0)
@@ -309,6 +312,28 @@ func checkDouble(b []byte) int {
 		return 0
 	}
 	return -1
+}
+
+// isNaN reports whether b is one of the texts that C libraries print of what is no number: nan, -nan, NAN, nan(0x7).
+func isNaN(b []byte) bool {
+	if len(b) > 0 && b[0] == '-' {
+		b = b[1:]
+	}
+	if len(b) < 3 || b[0]|0x20 != 'n' || b[1]|0x20 != 'a' || b[2]|0x20 != 'n' {
+		return false
+	}
+	if b = b[3:]; len(b) == 0 {
+		return true
+	}
+	if b[0] != '(' || b[len(b)-1] != ')' || len(b) == 1 {
+		return false
+	}
+	for _, c := range b[1 : len(b)-1] {
+		if c != '_' && c-'0' > 9 && c|0x20-'a' > 'z'-'a' {
+			return false
+		}
+	}
+	return true
 }
 
 // float64Limit is 2^1024 - 2^970, the least number that rounds to infinity.

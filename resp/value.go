@@ -100,7 +100,7 @@ func (v Value) Float() (float64, bool) {
 	if checkDouble(b) >= 0 {
 		return 0, false
 	}
-	if b[len(b)-1] == 'n' { // nan and the -nan that strconv does not know
+	if isNaN(b) { // strconv knows only some of them
 		return math.NaN(), true
 	}
 	// This is safe because the bytes outlive the call and nobody writes to them

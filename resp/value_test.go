@@ -97,10 +97,14 @@ func TestAccessorsReadTheirOwnTypeAndItsFormInRESP2(t *testing.T) {
 			require.Equal(t, want, got, "%q", input)
 		}
 	}
-	for _, input := range []string{",nan\r\n", ",-nan\r\n", "$3\r\nnan\r\n"} {
-		f, ok := read(t, input).Float()
-		require.True(t, ok)
-		require.True(t, math.IsNaN(f))
+	for _, text := range []string{"nan", "-nan", "NAN", "-NaN", "nan()", "NAN(0x7f_Zz)", "-nan(ind)"} {
+		f, ok := readDouble(t, text)
+		require.True(t, ok, text)
+		require.True(t, math.IsNaN(f), text)
+	}
+	for _, text := range []string{"n", "na", "--nan", "+nan", "nana", "nan(", "nan)", "nan(a b)", "nan(a)b", "nan(@)", "nan([)", "INF", "n\x01n", "N\x01n"} {
+		_, ok := readDouble(t, text)
+		require.False(t, ok, text)
 	}
 }
 
@@ -187,9 +191,10 @@ func readDouble(t *testing.T, text string) (f float64, ok bool) {
 	if ok {
 		require.NoError(t, err)
 		g, _ := v.Float()
-		require.Equal(t, f, g)
+		require.True(t, f == g || f != f && g != g)
 	} else {
-		require.Equal(t, error(&resp.SyntaxError{Offset: 1, Fault: resp.BadDouble}), err)
+		syntax, is := err.(*resp.SyntaxError)
+		require.True(t, is && syntax.Fault == resp.BadDouble, "%q: %v", text, err)
 	}
 	return f, ok
 }
