@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
 // slotTries is how often an attempt looks for another slot, and tries that. It looks again if a
@@ -149,7 +150,7 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	if e := m.heldWithin(ctx); e != nil {
 		return e
 	}
-	c.guard.use(m.life())
+	c.guard.Use(m.life())
 	m.clearExpired()
 	waited := c.meetFirst(ctx, m.timeout)
 	k := c.takeCall()
@@ -245,17 +246,17 @@ func (a *attempt) round(ctx context.Context, k *call) (left time.Duration, e *Ro
 		c.attempts.RUnlock()
 	}()
 	err = c.rounds.Do(ctx, &k.op)
-	until := m.term.until(k.op.Started)
-	owing := k.op.Asked &^ answeredBy(k.op.Votes)
+	until := m.term.Until(k.op.Started)
+	owing := k.op.Asked &^ quorum.AnsweredBy(k.op.Votes)
 	var holder holderSummary
-	if t := count(k.op.Votes, err); !t.cut && t.yes > 0 && t.acquired(0, 1) == ErrHeld {
+	if t := quorum.Count(k.op.Votes, err); !t.Cut && t.Yes > 0 && t.Acquired(0, 1) == ErrHeld {
 		owing, holder, err = m.resolve(ctx, k, err, until)
 	}
-	clean = k.op.Asked&^saidNo(k.op.Votes) == 0 // else releases would pile up as debts while the masters are down
-	m.clearExpired()                            // a lock that another goroutine has taken, and let expire, since this attempt began
+	clean = k.op.Asked&^quorum.SaidNo(k.op.Votes) == 0 // else releases would pile up as debts while the masters are down
+	m.clearExpired()                                   // a lock that another goroutine has taken, and let expire, since this attempt began
 	now := c.now()
-	k.sets = acquired(owing, k.op.Started, now)
-	reason := count(k.op.Votes, err).acquired(now, until)
+	k.sets = quorum.NewSets(owing, k.op.Started, now)
+	reason := quorum.Count(k.op.Votes, err).Acquired(now, until)
 	had = reason == nil || reason == ErrExpired
 	var far mux.Set // the masters whose counters are not believed
 	unbelieved := ""
@@ -265,7 +266,7 @@ func (a *attempt) round(ctx context.Context, k *call) (left time.Duration, e *Ro
 		if reason == nil {
 			if again, e := c.agreeOnFence(ctx, &m.spec, k); again {
 				err, now = e, c.now()
-				reason = count(k.op.Votes, err).acquired(now, until)
+				reason = quorum.Count(k.op.Votes, err).Acquired(now, until)
 				var more mux.Set
 				more, unbelieved = c.unbelieved(k.op.Votes)
 				far |= more
@@ -294,7 +295,7 @@ func (a *attempt) round(ctx context.Context, k *call) (left time.Duration, e *Ro
 		}
 	}
 	e = c.failure(OpLock, m.key, k, err, reason)
-	if e.reason == ErrHeld && saidYes(k.op.Votes) != 0 {
+	if e.reason == ErrHeld && quorum.SaidYes(k.op.Votes) != 0 {
 		e.under = ErrSplit
 	}
 	if holder.votes > 0 {

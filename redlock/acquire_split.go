@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
 // This file resolves splits. Contenders that begin at about the same time can each have the votes of some masters, and
@@ -20,7 +21,7 @@ import (
 //
 // The validity counts from the attempt's beginning, and the keys that were set then last until its end. So a vote that is
 // kept needs no second look: like the votes of a lock that is held, it counts for nobody else before that end, whatever
-// becomes of its master. A question is a set that can be carried out late (decide_suspect.go). So only a master that has
+// becomes of its master. A question is a set that can be carried out late (internal/quorum/suspect.go). So only a master that has
 // answered no is asked again, and no master owes two answers. Whose answer is missing in the end owes it.
 
 const (
@@ -34,12 +35,12 @@ const (
 // later one.
 func (m *Mutex) resolve(ctx context.Context, k *call, err error, until time.Duration) (owing mux.Set, holder holderSummary, _ error) {
 	c, op := m.client, &k.op
-	quorum := majority(len(op.Votes))
+	needed := quorum.Majority(len(op.Votes))
 	started, asked, timeout := op.Started, op.Asked, op.Timeout
 	end := min(op.Decided+timeout, until)
 	k.kept = append(k.kept[:0], op.Votes...)
 	votes := k.kept
-	owing = asked &^ answeredBy(votes)
+	owing = asked &^ quorum.AnsweredBy(votes)
 	patience := c.shortTimeout(m.timeout, minShortTimeout)
 	for i := range votes { // a master that is far gets the time that it needs
 		if votes[i].Verdict == VerdictNo {
@@ -48,9 +49,9 @@ func (m *Mutex) resolve(ctx context.Context, k *call, err error, until time.Dura
 	}
 	pause := max(c.rounds.RTT()/2, minSplitPause)
 	for asks, retried := 0, false; asks < splitAsks; asks++ {
-		again, keeps := saidNo(votes), true
-		need := quorum - saidYes(votes).Len()
-		first := c.rounds.Leading(saidYes(votes) | again)
+		again, keeps := quorum.SaidNo(votes), true
+		need := needed - quorum.SaidYes(votes).Len()
+		first := c.rounds.Leading(quorum.SaidYes(votes) | again)
 		if votes[first].Verdict == VerdictNo {
 			old := c.now()-started-votes[first].RTT > c.shortTimeout(m.timeout, minShortTimeout)
 			if retried || !old {
@@ -75,7 +76,7 @@ func (m *Mutex) resolve(ctx context.Context, k *call, err error, until time.Dura
 		m.hintMost(k, votes)
 		op.Only, op.Quorum, op.Thorough, op.Timeout = again, need, true, left
 		ended := c.rounds.Do(ctx, op)
-		open := op.Asked &^ answeredBy(op.Votes)
+		open := op.Asked &^ quorum.AnsweredBy(op.Votes)
 		owing |= open
 		for i := range votes {
 			if op.Asked.Has(i) || op.Votes[i].Verdict == VerdictFailed {
@@ -89,8 +90,8 @@ func (m *Mutex) resolve(ctx context.Context, k *call, err error, until time.Dura
 			err = ended
 			break
 		}
-		if keeps && saidYes(votes).Len() < quorum {
-			if holder = m.holderNamed(ctx, k.token, quorum); holder.votes >= quorum {
+		if keeps && quorum.SaidYes(votes).Len() < needed {
+			if holder = m.holderNamed(ctx, k.token, needed); holder.votes >= needed {
 				break
 			}
 		}
@@ -118,14 +119,14 @@ func (m *Mutex) hintMost(k *call, votes []mux.Vote) {
 }
 
 // holderNamed returns whom most masters name as the holder of the lock, or of the slot that the token names.
-func (m *Mutex) holderNamed(ctx context.Context, token []byte, quorum int) holderSummary {
+func (m *Mutex) holderNamed(ctx context.Context, token []byte, needed int) holderSummary {
 	c := m.client
 	ctx, cancel := context.WithTimeout(ctx, c.shortTimeout(m.timeout, minShortTimeout))
 	defer cancel()
 	if m.slotted != nil {
 		return c.inTheWay(ctx, 1, string(m.slotted.AppendKey(nil, token)))
 	}
-	return c.inTheWay(ctx, quorum, m.names()...)
+	return c.inTheWay(ctx, needed, m.names()...)
 }
 
 // overdue makes failed votes of those that have not come.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/rights"
 )
 
@@ -25,7 +26,7 @@ import (
 //	acquire           the lock's keys               Unlock; core.sendRelease, if it has failed and keys can be there
 //	extend, adopt,    keys that last longer         Unlock; renewer.lose, if the lock is over (extension.mustUndo);
 //	recheck                                         the next attempt of the Mutex (renewer.loseUnseen)
-//	repair            the lock's keys               likewise; and their yes does not count (decide_suspect.go)
+//	repair            the lock's keys               likewise; and their yes does not count (internal/quorum/suspect.go)
 //	raise, a counter  a counter that is higher      nothing: it must not go down. Where the token is gone, a
 //	                                                raise does nothing
 //	pass              the same, and the keys' TTL   the same; the release of its last holder
@@ -65,7 +66,7 @@ type call struct {
 	about          about         // for the Observers
 	kept           []mux.Vote    // of an acquire that has met a split (Mutex.resolve)
 	roundLease     roundLease    // see core.doUndoable
-	sets           sets          // of an acquire
+	sets           quorum.Sets   // of an acquire
 }
 
 // about is what Observers are told of the lock of a round.
@@ -76,7 +77,7 @@ type about struct {
 }
 
 func aboutLock(s *spec) about {
-	a := about{s.term.ttl, s.slots(), nil}
+	a := about{s.term.TTL, s.slots(), nil}
 	if s.reader {
 		a.holders = 0
 	}

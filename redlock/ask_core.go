@@ -10,6 +10,7 @@ import (
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
 // rounds are the methods of a mux.Mux that a client needs.
@@ -127,39 +128,39 @@ func (c *core) sendRelease(s *spec, token []byte, rest time.Duration) {
 }
 
 // hear asks the mux what became of the sets that are owed.
-func (c *core) hear(s *sets) {
-	if s.owing == 0 {
+func (c *core) hear(s *quorum.Sets) {
+	open, lost := s.Asks()
+	if open.To|lost.To == 0 {
 		return
 	}
-	open, lost := s.asks()
 	answered, soon, never := c.rounds.Heard(open)
 	if lost.To != 0 {
 		renewed, _, _ := c.rounds.Heard(lost)
 		answered |= renewed
 	}
-	s.heard(answered, soon, never)
+	s.Heard(answered, soon, never)
 }
 
 // beginRound begins a round about a lock with those sets, which is encoded.
-func (c *core) beginRound(s *sets, k *call) trust {
+func (c *core) beginRound(s *quorum.Sets, k *call) quorum.Trust {
 	c.hear(s)
-	k.op.Suspect, k.op.Unless = s.doubted()
-	return s.begin()
+	k.op.Suspect, k.op.Unless = s.Doubted()
+	return s.Begin()
 }
 
 // judge has the yes of suspects count for nothing, before a round is judged that began with that trust.
-func (c *core) judge(s *sets, t trust, k *call) {
+func (c *core) judge(s *quorum.Sets, t quorum.Trust, k *call) {
 	c.hear(s)
-	discount(k.op.Votes, s.suspectSince(t))
+	quorum.Discount(k.op.Votes, s.SuspectSince(t))
 }
 
 // repair has masters set a lock again after the round k. It returns the call, which is posted. The lock is valid, and
 // whoever calls it guards its sets.
-func (c *core) repair(s *spec, of *sets, k *call, on mux.Set) (posted *call) {
+func (c *core) repair(s *spec, of *quorum.Sets, k *call, on mux.Set) (posted *call) {
 	p := c.takeCall()
 	p.repair(s, k.token, k.fence, k.ttl, on)
 	c.rounds.Post(p.one[:]...)
-	of.sent(p.op.Asked, p.op.Started, c.now())
+	of.Sent(p.op.Asked, p.op.Started, c.now())
 	return p
 }
 
@@ -199,7 +200,7 @@ func (c *core) failure(op Op, key string, k *call, err, reason error) *RoundErro
 	if e.cut = err != nil; err == mux.ErrTimeout {
 		e.limit = k.op.Timeout
 	}
-	if reason == errUndecided {
+	if reason == quorum.ErrUndecided {
 		e.reason = nil
 	}
 	if errors.Is(err, mux.ErrClosed) {
@@ -231,7 +232,7 @@ func (e *RoundError) noteRevoked(votes []mux.Vote, token []byte) {
 		e.tombstone = true
 		reasons = append(reasons, why)
 	}
-	if len(reasons) > len(votes)-majority(len(votes)) {
+	if len(reasons) > len(votes)-quorum.Majority(len(votes)) {
 		e.under, e.WhyRevoked = ErrRevoked, census.MostSaid(reasons)
 	}
 }
@@ -299,7 +300,7 @@ func (c *core) unbelieved(votes []mux.Vote) (far mux.Set, why string) {
 		default:
 			far = far.With(i)
 			text = farText(uint64(v.Int), c.hints.now())
-			if uint64(v.Int) >= maxFence {
+			if uint64(v.Int) >= quorum.MaxFence {
 				why = noNumber
 			}
 			why = cmp.Or(why, tooFarAhead)
@@ -326,7 +327,7 @@ func (c *core) mend(s *spec, k *call, far mux.Set) {
 // it. Then again is true, the call's votes are those of the second round, and err is the mux's. The start of the
 // round stays that of the first.
 func (c *core) agreeOnFence(ctx context.Context, s *spec, k *call) (again bool, err error) {
-	fence, agreed := common(k.op.Votes, majority(len(c.masters)))
+	fence, agreed := quorum.Common(k.op.Votes, quorum.Majority(len(c.masters)))
 	if agreed {
 		k.fence = fence
 		return false, nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/skew"
 	"github.com/redburst/redburst/resp"
 )
@@ -79,7 +80,7 @@ func (h *hints) saw(n uint64) {
 // numbers must be able to grow after it.
 func (h *hints) now() uint64 {
 	now := time.Now().Add(skew.Offset()).UnixMicro()
-	if now < 0 || now > maxFence/2 {
+	if now < 0 || now > quorum.MaxFence/2 {
 		return 0
 	}
 	return uint64(now)
@@ -87,7 +88,7 @@ func (h *hints) now() uint64 {
 
 // farText says how far a number is ahead of the wall clock, which shows now, in microseconds.
 func farText(n, now uint64) string {
-	if n >= maxFence {
+	if n >= quorum.MaxFence {
 		return "no number that can be a fence"
 	}
 	return fmt.Sprintf("%d, %v ahead of this process's clock", n, (time.Duration(n-now) * time.Microsecond).Round(time.Second))

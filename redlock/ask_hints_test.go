@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/skew"
 	"github.com/stretchr/testify/require"
 )
@@ -65,7 +66,7 @@ func TestHints(t *testing.T) {
 	require.Equal(t, now+day/4+3, h.next())
 	h.saw(now + day*3/4)
 	require.Equal(t, now+day/4+4, h.next(), "one number that is far off does not spoil all keys")
-	h.saw(maxFence)
+	h.saw(quorum.MaxFence)
 	require.Less(t, h.next(), now+day)
 }
 

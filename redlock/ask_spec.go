@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
 // A spec is the part of a Mutex that never changes.
@@ -14,7 +15,7 @@ type spec struct {
 	kind kind.Kind
 	*traits
 	key     string // without Config.Prefix, as people see it; see onMasters
-	term    term
+	term    quorum.Term
 	timeout time.Duration // of a round
 }
 
@@ -53,7 +54,7 @@ func (s *spec) names() []string {
 func (s *spec) onMasters() string { return cmp.Or(s.prefixed, s.key) }
 
 // life returns for how long an attempt sets the lock: for the TTL, or for minHold if that is longer.
-func (s *spec) life() time.Duration { return max(s.term.ttl, s.minHold) }
+func (s *spec) life() time.Duration { return max(s.term.TTL, s.minHold) }
 
 // plural reports whether several holders can have the lock at a time.
 func (t *traits) plural() bool { return t.reader || t.slotted != nil }

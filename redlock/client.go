@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/clientname"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/resp"
 )
 
@@ -22,7 +24,7 @@ import (
 type Client struct {
 	core
 	cfg                  Config
-	guard                guard
+	guard                quorum.Guard
 	localQueues          localQueues
 	waits                sync.Pool // of what a call of Lock needs
 	releases             releases
@@ -96,14 +98,14 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 	hooked.OnSwitch = c.rechecker.switched
 	hooked.OnPush = func(master int, v resp.Value) {
 		if keys, ok := invalidated(v); ok {
-			c.guard.push(master, keys, clock.Now())
+			c.guard.Push(master, keys, clock.Now())
 		}
 		c.subscriptions.push(master, v)
 		c.watcherSubscriptions.push(v)
 		c.renewer.subscriptions.push(master, v)
 	}
 	hooked.OnDisconnect = func(master int) {
-		c.guard.disconnected(master)
+		c.guard.Disconnected(master)
 		c.subscriptions.disconnected(master)
 		c.watcherSubscriptions.notify(nil)
 	}
@@ -120,8 +122,7 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 	if err != nil {
 		return nil, err
 	}
-	c.guard.raised = m.Judge
-	c.guard.later = func(d time.Duration) { time.AfterFunc(d, m.Judge) }
+	c.guard.Hooks(m.Judge, func(d time.Duration) { time.AfterFunc(d, m.Judge) })
 	c.replaceMaster, c.meetMaster, c.awaitVotes, c.awaitFirst = m.Replace, m.Meet, m.Ready, m.Met
 	c.begin(m, clock.Now)
 	if e := c.events.begin(context.Background(), EventOpened, ""); e != nil {
@@ -141,7 +142,7 @@ func (k keeper) Connected(master int, before, now conn.Server, at time.Duration)
 }
 
 func (k keeper) Answered(master int, v resp.Value, at time.Duration) { k.guard.Answered(master, v, at) }
-func (k keeper) News() bool                                          { return k.guard.News() }
+func (k keeper) News() bool                                          { return k.guard.News(clock.Now()) }
 
 func (k keeper) Standing(master int) mux.Standing {
 	standing := k.guard.Standing(master)
@@ -176,7 +177,8 @@ func prepare(cfg Config) *Client {
 	c.events.init(cfg.Observers, clock.Now)
 	c.cfg.setDefaults()
 	c.hints.init(c.cfg.FenceMemory)
-	c.guard.init(len(cfg.Masters), cfg.RestartGuard, cfg.Durable, cfg.forMux().Conn)
+	c.guard.Init(len(cfg.Masters), cfg.RestartGuard, cfg.Durable, cfg.forMux().Conn,
+		func() time.Duration { return time.Duration(time.Now().UnixNano()) }, rand.Text)
 	c.localQueues.init(&c.core, c.cfg.Handovers)
 	c.subscriptions.init(&c.core, len(cfg.Masters))
 	c.globalQueues.init(&c.core, &c.subscriptions, len(cfg.Masters))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/redlock"
+	decides "github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -64,7 +65,7 @@ func TestTheFirstAttemptSaysWhatItWaitsFor(t *testing.T) {
 	for i := range 3 {
 		reaches(t, c, i, "up")
 	}
-	time.Sleep(redlock.AskAgain + 100*time.Millisecond) // who has been idle reads again
+	time.Sleep(decides.AskAgain + 100*time.Millisecond) // who has been idle reads again
 	masters.Pause(2)
 	m := c.NewMutex("k", time.Minute)
 	err := m.TryLock(t.Context())

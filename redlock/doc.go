@@ -93,7 +93,7 @@
 //     the acquire counts. So a yes says that nobody else has had a quorum since then, or since the
 //     lock was taken if that was later; unless a master that had decided for the lock has lost
 //     its key within that time, before the late one has set it. The proof is in
-//     decide_suspect.go.
+//     internal/quorum/suspect.go.
 //  4. KeepAlive's context ends at the end of the validity at the latest: its timer is set before
 //     a renewal is sent.
 //  5. Unlock returns nil if a quorum deleted the key, [ErrNotHeld] only if the lock had ended
@@ -114,7 +114,7 @@
 // same number, that is the fence, after one round. Otherwise the fence is the greatest of them,
 // and a second round first raises the counters of a majority that still holds the key. Extend,
 // renewal and recheck raise the counters, and so does a command that gives a master the key again. The
-// proof is in decide_fence.go.
+// proof is in internal/quorum/fence.go.
 //
 // The numbers grow if a majority of all masters have had a lock's number, and remember it until
 // the next lock is taken. They remember it for Config.FenceMemory, and beyond a restart only if

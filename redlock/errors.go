@@ -10,6 +10,7 @@ import (
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
 // The errors of a lock. An operation that failed wraps one of them. The loss of a lock may wrap a
@@ -21,18 +22,18 @@ import (
 var (
 	// ErrHeld: enough masters answered, and another holds the lock, or is about to; or the
 	// caller's own context is that of the lock (see Lock).
-	ErrHeld = errors.New("redlock: held by another")
+	ErrHeld = quorum.ErrHeld
 	// ErrSplit is an ErrHeld that can name no holder: some masters have given this client their
 	// vote, and others have not, and no majority names another. Perhaps nobody has the lock.
 	ErrSplit error = split{}
 	// ErrNoQuorum: so many masters failed or were late that a quorum was impossible, whether the
 	// lock is held or not. The end of a context is another error.
-	ErrNoQuorum = errors.New("redlock: too few masters answered")
+	ErrNoQuorum = quorum.ErrNoQuorum
 	// ErrExpired: a quorum said yes, but too late: nothing was left of the lock's validity.
-	ErrExpired = errors.New("redlock: took longer than the lock is valid")
+	ErrExpired = quorum.ErrExpired
 	// ErrNotHeld: there is no lock to extend or to release. If there was one, it had ended
 	// before, and another may have held it since.
-	ErrNotHeld = errors.New("redlock: not held")
+	ErrNotHeld = quorum.ErrNotHeld
 	// ErrLost is the cause of KeepAlive's context when the lock is not provably held any more.
 	ErrLost = errors.New("redlock: lock lost")
 	// ErrRevoked is an ErrLost: an operator has taken the lock away from its holder
@@ -259,7 +260,7 @@ func (e *RoundError) Error() string {
 			pending = "late"
 		}
 		fmt.Fprintf(&b, " (%d yes, %d no, %d failed, %d %s; %d of %d needed)",
-			count[VerdictYes], count[VerdictNo], count[VerdictFailed], count[VerdictPending], pending, majority(n), n)
+			count[VerdictYes], count[VerdictNo], count[VerdictFailed], count[VerdictPending], pending, quorum.Majority(n), n)
 	}
 	if e.held != "" {
 		b.WriteString("; " + e.held)
@@ -419,7 +420,7 @@ func (e *RoundError) refusedBy(refuses func(error) bool) bool {
 			refused++
 		}
 	}
-	return refused > 0 && refused > len(e.Votes)-majority(len(e.Votes))
+	return refused > 0 && refused > len(e.Votes)-quorum.Majority(len(e.Votes))
 }
 
 func codeOf(err error) string {

@@ -20,6 +20,7 @@ import (
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/script"
 	"github.com/redburst/redburst/resp"
 	"github.com/stretchr/testify/require"
@@ -291,7 +292,7 @@ func (r *fakeRounds) submit(op *mux.Op, wanted bool, far time.Duration, tells fu
 		f.Only = 1<<len(r.masters) - 1
 	}
 	if f.Quorum == 0 {
-		f.Quorum = majority(len(r.masters))
+		f.Quorum = quorum.Majority(len(r.masters))
 	}
 	if op.Persist > 0 {
 		f.persist = now + op.Persist

@@ -13,11 +13,12 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/stretchr/testify/require"
 )
 
-// The harness of the models that are searched at random. The decisions are those of the library: decide_round.go
-// and decide_fence.go. Clients, wires and masters are simulated, with a clock of ticks, and without goroutines: the seed
+// The harness of the models that are searched at random. The decisions are those of the library: internal/quorum/tally.go
+// and internal/quorum/fence.go. Clients, wires and masters are simulated, with a clock of ticks, and without goroutines: the seed
 // alone decides what happens. So the race detector has nothing to find in them.
 //
 // A history has clients that take a lock, extend it, release it, give up or die. Each has a wire to each master.
@@ -39,7 +40,7 @@ type model interface {
 	want(c *modelActor)                                   // c.keys and so on, of a client that begins
 	serve(master int, command modelCommand) (reply int64) // what a master does
 	judge(c *modelActor, master int, reply modelReply) mux.Verdict
-	took(c *modelActor, t tally, why error) bool // reports whether an acquire is over, and the lock is to be published
+	took(c *modelActor, t quorum.Tally, why error) bool // reports whether an acquire is over, and the lock is to be published
 	publish(c *modelActor)
 	extended(c *modelActor)
 	excludes(c *modelActor, others []*modelActor) bool // of locks that are valid at the same time
@@ -152,8 +153,8 @@ type modelActor struct {
 	forgotten    mux.Set     // who has forgotten the round
 	hint, offset uint64      // the greatest number that it has seen, and how far its clock is ahead
 	heard        mux.Set     // who has said that the key is there
-	sets         sets
-	trust        trust
+	sets         quorum.Sets
+	trust        quorum.Trust
 	owes         mux.Set     // who has not answered a set
 	setRounds    map[int]int // by master: the round of the latest set
 	at           int         // a key that it takes, of several
@@ -340,9 +341,10 @@ func (h *history) send(c *modelActor, i int, verb verb, number uint64) {
 func (h *history) act(c *modelActor) {
 	now, until := time.Duration(h.now), time.Duration(c.began+c.ttl)
 	if c.phase == extending || c.phase == passing {
-		discount(c.votes, c.sets.suspect)
+		suspect, unless := c.sets.Doubted()
+		quorum.Discount(c.votes, suspect|unless.To)
 	}
-	t := count(c.votes, nil)
+	t := quorum.Count(c.votes, nil)
 	switch c.phase {
 	case idle:
 		h.tokens++
@@ -350,18 +352,18 @@ func (h *history) act(c *modelActor) {
 		c.token, c.began, c.ttl, c.fence = strconv.Itoa(h.tokens), h.now, modelTicks, 0
 		h.model.want(c)
 	case acquiring, raising:
-		if h.model.took(c, t, t.acquired(now, until)) {
+		if h.model.took(c, t, t.Acquired(now, until)) {
 			c.phase, c.until = holding, c.began+c.ttl
-			c.sets = acquired(c.owes, 0, 0)
+			c.sets = quorum.NewSets(c.owes, 0, 0)
 			h.seen[published]++
 			h.note("client %d has it until %d, number %d", c.id, c.until, c.fence)
 			h.model.publish(c)
 			h.check(c)
 		}
 	case passing:
-		if h.model.took(c, t, t.acquired(now, min(until, time.Duration(c.until)))) {
+		if h.model.took(c, t, t.Acquired(now, min(until, time.Duration(c.until)))) {
 			c.phase, c.until = holding, c.began+c.ttl
-			c.sets.succeeded(c.trust, 0)
+			c.sets.Succeeded(c.trust, 0)
 			h.seen[passed]++
 			h.note("client %d has it from itself until %d, number %d", c.id, c.until, c.fence)
 			h.model.publish(c)
@@ -382,31 +384,34 @@ func (h *history) act(c *modelActor) {
 		h.trusts(c)
 		h.ask(c, extending, verbExtend, c.fence)
 	case extending:
-		if t.extended(now, until, time.Duration(c.until)) != nil {
+		if t.Extended(now, until, time.Duration(c.until)) != nil {
 			h.giveUp(c)
 			return
 		}
 		c.phase, c.until = holding, c.began+c.ttl
 		h.note("client %d has it until %d", c.id, c.until)
 		h.model.extended(c)
-		on := c.sets.succeeded(c.trust, saidGone(c.votes))
+		on := c.sets.Succeeded(c.trust, quorum.SaidGone(c.votes))
 		c.round++
 		for i := range c.wires {
 			if on.Has(i) {
 				h.send(c, i, verbRepair, c.fence)
 			}
 		}
-		c.sets.sent(on, 0, 0)
+		c.sets.Sent(on, 0, 0)
 		h.check(c)
 	case revoking:
-		h.model.(interface{ revoked(*modelActor, tally) }).revoked(c, t)
+		h.model.(interface {
+			revoked(*modelActor, quorum.Tally)
+		}).revoked(c, t)
 	}
 }
 
 // trusts has a client look who owes it no answer any more.
 func (h *history) trusts(c *modelActor) {
-	c.sets.heard(c.sets.owing&^c.owes, 0, 0)
-	c.trust = c.sets.begin()
+	open, never := c.sets.Asks()
+	c.sets.Heard((open.To|never.To)&^c.owes, 0, 0)
+	c.trust = c.sets.Begin()
 }
 
 // giveUp ends a round that has not succeeded, at some time.
@@ -448,7 +453,7 @@ func (h *history) note(format string, args ...any) {
 
 // What most models do.
 
-func (h *history) took(c *modelActor, _ tally, why error) bool {
+func (h *history) took(c *modelActor, _ quorum.Tally, why error) bool {
 	if why != nil {
 		h.giveUp(c)
 	}
@@ -472,9 +477,9 @@ func (*history) tick() {}
 func (*history) mayForget(int) bool { return true }
 
 // fenced is what took is of a lock with a fence: without a quorum that agrees on a number, there is a second round.
-func (h *history) fenced(c *modelActor, quorum int, oneRound bool) bool {
+func (h *history) fenced(c *modelActor, needed int, oneRound bool) bool {
 	if c.phase == acquiring || c.phase == passing {
-		fence, agreed := common(c.votes, quorum)
+		fence, agreed := quorum.Common(c.votes, needed)
 		if c.fence = fence; !agreed && !oneRound {
 			h.seen[raised]++
 			h.ask(c, raising, verbRaise, fence)

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/mux"
 	"github.com/stretchr/testify/require"
 )
 
@@ -26,5 +27,11 @@ func Confirmed(t testing.TB, m *Mutex) {
 func Suspects(m *Mutex) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.memory().suspect.Len()
+	return suspects(m).Len()
+}
+
+// suspects are the masters whose yes does not count.
+func suspects(m *Mutex) mux.Set {
+	suspect, unless := m.memory().Doubted()
+	return suspect | unless.To
 }

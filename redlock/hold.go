@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn/clock"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
 // A hold is the lock that a Mutex holds, or that it has held and not released yet.
@@ -32,7 +33,7 @@ type hold struct {
 	lingersUntil time.Duration // until when the masters keep it after its release; 0 if that is not known
 	keepAlives   *keepAlive    // its live KeepAlives
 
-	sets sets // of the token, unless it is in a relay; see memory
+	sets quorum.Sets // of the token, unless it is in a relay; see memory
 
 	backing *backing // the second lock; nil without one, before it is taken, and once it was dropped
 
@@ -222,7 +223,7 @@ func (h *hold) install(k *call, until, now time.Duration) (replaced []byte, ok b
 	h.relay, h.shown = nil, false
 	h.sets = k.sets
 	h.pins++
-	h.lingersUntil = clock.After(h.term.started(until), h.minHold)
+	h.lingersUntil = clock.After(h.term.Started(until), h.minHold)
 	h.lease.begin(until)
 	if k.leaseEpoch != 0 && h.attemptLease.epoch.Load() == k.leaseEpoch {
 		h.attemptLease.ends.Store(int64(until))
@@ -305,12 +306,12 @@ func (h *hold) reset() (keeps *keepAlive, second *backing) {
 	h.attemptLease.end()
 	*h.tokenText, h.fence, h.until, h.takenAt, h.lingersUntil, h.lost, h.keepAlives, h.backing = h.token()[:0], 0, 0, 0, 0, false, nil, nil
 	h.relay, h.shown, h.told, h.staysUntil = nil, false, 0, 0
-	h.sets = sets{}
+	h.sets = quorum.Sets{}
 	return keeps, second
 }
 
 // memory returns what is remembered of the token's sets. mu is held.
-func (h *hold) memory() *sets {
+func (h *hold) memory() *quorum.Sets {
 	if h.relay != nil {
 		return &h.relay.sets
 	}
@@ -333,7 +334,7 @@ func (h *hold) noteStays(token []byte, now time.Duration, stays bool) bool {
 	if stays {
 		until := h.until
 		if until == 0 {
-			until = now + h.term.ttl
+			until = now + h.term.TTL
 		}
 		h.staysUntil = max(h.staysUntil, until)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
 // An extension is one round that gives a lock its full TTL again. Extend, the renewal and the recheck all use it,
@@ -16,13 +17,13 @@ import (
 // It sets nothing. If it succeeds, it is followed by a repair: the masters that have said that the lock is gone are sent a
 // set. So it waits a little for the masters that have not answered when it is decided. Nobody judges what they answer to
 // the set. Whoever waits for the answers can have the lock extended once more, so that the
-// yes of these masters counts (decide_suspect.go).
+// yes of these masters counts (internal/quorum/suspect.go).
 type extension struct {
 	core  *core
 	hold  *hold
 	call  *call
-	trust trust   // when it began
-	yes   mux.Set // of a lock that was handed over: who had it, before a second round has raised the counters
+	trust quorum.Trust // when it began
+	yes   mux.Set      // of a lock that was handed over: who had it, before a second round has raised the counters
 }
 
 // encode encodes the round if the lock is held, and reports whether it is. hold.mu is held.
@@ -40,7 +41,7 @@ func (x *extension) fill(held bool) {
 	h, k := x.hold, x.call
 	h.pins++
 	h.noteWrite()
-	k.extend(&h.spec, h.token(), h.fence, max(h.term.ttl, h.lingerTime(x.core.now)))
+	k.extend(&h.spec, h.token(), h.fence, max(h.term.TTL, h.lingerTime(x.core.now)))
 	if held {
 		k.op.Lease, k.op.Epoch = &h.lease, h.lease.epoch.Load()
 	}
@@ -96,7 +97,7 @@ func (x *extension) complete(err error, prolong bool) (left time.Duration, repai
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := x.core.now()
-	until := h.term.until(op.Started)
+	until := h.term.Until(op.Started)
 	limit := h.until
 	if limit == 0 { // the validity of a lock that was handed over is not known
 		limit = until
@@ -104,7 +105,7 @@ func (x *extension) complete(err error, prolong bool) (left time.Duration, repai
 	if h.has(x.call.token) {
 		x.core.judge(h.memory(), x.trust, x.call)
 	}
-	reason = count(op.Votes, err).extended(now, until, limit)
+	reason = quorum.Count(op.Votes, err).Extended(now, until, limit)
 	switch s := h.state(now); {
 	case reason != nil && reason != ErrExpired:
 		return 0, nil, reason
@@ -123,9 +124,9 @@ func (x *extension) complete(err error, prolong bool) (left time.Duration, repai
 	h.fence = cmp.Or(h.fence, x.call.fence) // a fence never changes: it may have been used
 	memory := h.memory()
 	if adopted {
-		memory.adopted(1<<len(op.Votes)-1, cmp.Or(x.yes, saidYes(op.Votes)), now)
+		memory.Adopted(1<<len(op.Votes)-1, cmp.Or(x.yes, quorum.SaidYes(op.Votes)), now)
 	} else if reason == nil {
-		if on := memory.succeeded(x.trust, saidGone(op.Votes)); on != 0 {
+		if on := memory.Succeeded(x.trust, quorum.SaidGone(op.Votes)); on != 0 {
 			h.noteWrite()
 			repair = x.core.repair(&h.spec, memory, x.call, on)
 		}

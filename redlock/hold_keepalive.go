@@ -54,7 +54,7 @@ type keepAlive struct {
 
 // deadline returns when the context ends if nothing else ends it.
 func (k *keepAlive) deadline() time.Duration {
-	margin := min(k.hold.term.ttl/20, maxMargin)
+	margin := min(k.hold.term.TTL/20, maxMargin)
 	return min(time.Duration(k.until.Load()), k.lifetimeEnd) - margin
 }
 
@@ -65,7 +65,7 @@ func (k *keepAlive) setNext() { k.next = min(k.deadline(), k.renewAt, k.askAt) }
 // because of a change keeps its time: it is that late so that there are not too many of these.
 func (k *keepAlive) canShare(now time.Duration) bool {
 	notified := k.subscription != nil && k.subscription.wantedAt != 0
-	return k.next == k.renewAt && !notified && now >= k.next-k.hold.term.ttl/earliness
+	return k.next == k.renewAt && !notified && now >= k.next-k.hold.term.TTL/earliness
 }
 
 // Done and Err end the context if its deadline has passed. They do not wait for the timer, as that may be late, and

@@ -14,6 +14,7 @@ import (
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -258,7 +259,7 @@ func TestNoRenewalAfterUnlock(t *testing.T) {
 		for at := -3 * time.Millisecond; at <= 5*time.Millisecond; at += 100 * time.Microsecond {
 			m := taken(t, c)
 			held, _ := m.KeepAlive(t.Context())
-			time.Sleep(m.Remaining() - (ttl - m.term.drift) + ttl/renewAfter + at)
+			time.Sleep(m.Remaining() - (ttl - m.term.Drift) + ttl/quorum.RenewAfter + at)
 			require.NoError(t, m.Unlock(t.Context()))
 			require.Equal(t, context.Canceled, context.Cause(held), "an unlock is no loss")
 		}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
 // A rechecker asks the masters again for every lock that is held, after a group has switched to another master. A
@@ -148,7 +149,7 @@ func (r *rechecker) complete(x extension, lose func(h *hold, token []byte, failu
 	ctx := context.Background()
 	defer x.hold.unpin()
 	err := r.core.rounds.Wait(ctx, &x.call.op)
-	if err == mux.ErrTimeout && !count(x.call.op.Votes, err).lost() && x.post() {
+	if err == mux.ErrTimeout && !quorum.Count(x.call.op.Votes, err).Lost() && x.post() {
 		x.hold.unpin() // for the first round
 		err = r.core.rounds.Wait(ctx, &x.call.op)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/stretchr/testify/require"
 )
 
@@ -116,7 +117,7 @@ func TestARecheckedLockIsNotAnothers(t *testing.T) {
 		c.groups = true // as if one were a group's
 		m := c.NewMutex("k", ttl)
 		var once sync.Once
-		another := errUndecided
+		another := quorum.ErrUndecided
 		c.events.hook(EventRound, func(round *Event) {
 			if round.Op == OpRecheck {
 				once.Do(func() {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
 // A relay is a lock that stays in the process: holders of one client have it one after the other, under one token.
@@ -46,7 +47,7 @@ import (
 // # Fences
 //
 // With a fence each holder has a number of its own, and the waiter that is given the lock waits for it. The round after
-// the hand-over is a pass then: a release and an acquire in one. It counts where the lock is (decide_fence.go says
+// the hand-over is a pass then: a release and an acquire in one. It counts where the lock is (internal/quorum/fence.go says
 // why the number is greater than all before), and extends the lock when a renewal would be due. It confirms the Unlock, and nobody shares it. If it
 // fails, or too few masters have a number that is believed, the waiter declines the lock. A pass sets the lock nowhere
 // again, so such a relay ends after its TTL, even without a limit of hand-overs.
@@ -68,7 +69,7 @@ import (
 //	the context of an Unlock    The release stays in its round, and nobody waits for it.
 //	ends
 //	a renewal is under way      It pins the hold: the lock is released on the masters.
-//	a repair is under way       The sets go with the token: see decide_suspect.go.
+//	a repair is under way       The sets go with the token: see internal/quorum/suspect.go.
 //	a group switches to         While a recheck is under way, no lock is given on. If a switch comes after the hold has
 //	another master              left the list of the rechecks, whoever takes the lock over rechecks it.
 //	the lock is lost            The state is looked at when it is given on and when it is taken over. In between, the
@@ -87,15 +88,15 @@ type relay struct {
 	mu       sync.Mutex  // comes before hold.mu
 	holder   *hold       // the hold that has the lock; nil while it is given, or released
 	until    time.Duration
-	sets     sets       // of the token. Guarded by mu, and by that of the holder while it has the lock
-	trust    trust      // of the round that is under way
-	switches uint64     // of groups, before the last holder left the list of the rechecks
-	given    bool       // the lock was given on once
-	over     bool       // the lock is not given on any more
-	waiting  []*release // for the next round
-	sharing  []*release // the round that is under way
-	last     *call      // the release on the masters, posted and not waited for yet
-	released bool       // the lock is released on the masters
+	sets     quorum.Sets  // of the token. Guarded by mu, and by that of the holder while it has the lock
+	trust    quorum.Trust // of the round that is under way
+	switches uint64       // of groups, before the last holder left the list of the rechecks
+	given    bool         // the lock was given on once
+	over     bool         // the lock is not given on any more
+	waiting  []*release   // for the next round
+	sharing  []*release   // the round that is under way
+	last     *call        // the release on the masters, posted and not waited for yet
+	released bool         // the lock is released on the masters
 	began    time.Duration
 	before   uint64      // the fence of the last holder; with a fence only
 	fence    uint64      // of the waiter that it is given to, or of the holder; 0 if there is none yet
@@ -175,7 +176,7 @@ func (r *relay) drop() {
 }
 
 // fresh reports whether at least half of a validity is left. A lock with less is not given on.
-func (s *spec) fresh(until, now time.Duration) bool { return until-now >= (s.term.ttl-s.term.drift)/2 }
+func (s *spec) fresh(until, now time.Duration) bool { return until-now >= (s.term.TTL-s.term.Drift)/2 }
 
 // give has a release wait for the next round of the relay, as the lock is given to a waiter. It reports whether the
 // lock can be given on.
@@ -241,7 +242,7 @@ func (r *relay) end(rel *release) (shared bool) {
 	}
 	r.last = r.of.core.takeCall()
 	r.last.release(r.spec, r.token)
-	r.last.op.Suspect, r.last.op.Unless = r.sets.doubted()
+	r.last.op.Suspect, r.last.op.Unless = r.sets.Doubted()
 	r.last.asText() // nobody waits for the answers who follows
 	r.of.core.rounds.Post(r.last.one[:]...)
 	return true
@@ -302,8 +303,8 @@ func (r *relay) next() *call {
 	}
 	now := c.now()
 	until, ttl := r.validity(), time.Duration(0)
-	if !r.lost.Load() && now < until && now >= r.spec.term.due(until) {
-		ttl = r.spec.term.ttl
+	if !r.lost.Load() && now < until && now >= r.spec.term.Due(until) {
+		ttl = r.spec.term.TTL
 		if h != nil {
 			h.noteWrite()
 		}
@@ -335,7 +336,7 @@ func (r *relay) next() *call {
 // differ, there is a second round (core.agreeOnFence). Without a fence the waiter declines the lock. Then it is released.
 func (r *relay) number(k *call, err error) {
 	c := r.of.core
-	until := r.spec.term.until(k.op.Started)
+	until := r.spec.term.Until(k.op.Started)
 	r.mu.Lock()
 	limit := min(until, r.until) // the lock is not revived
 	if k.ttl == 0 {
@@ -343,10 +344,10 @@ func (r *relay) number(k *call, err error) {
 	}
 	r.mu.Unlock()
 	c.learn(k.op.Votes)
-	why := count(k.op.Votes, err).acquired(c.now(), limit)
+	why := quorum.Count(k.op.Votes, err).Acquired(c.now(), limit)
 	if why == nil {
 		if again, e := c.agreeOnFence(context.Background(), r.spec, k); again {
-			why = count(k.op.Votes, e).acquired(c.now(), limit)
+			why = quorum.Count(k.op.Votes, e).Acquired(c.now(), limit)
 		}
 	}
 	r.mu.Lock()
@@ -379,13 +380,13 @@ func (r *relay) complete(k *call, err error) (lost bool, tell func()) {
 	}
 	releases := k.op.Persist > 0 // its votes say the same to all who share it, and nobody has the lock
 	c.judge(&r.sets, r.trust, k)
-	t := count(k.op.Votes, err)
+	t := quorum.Count(k.op.Votes, err)
 	if far, _ := c.unbelieved(k.op.Votes); far != 0 { // they have the lock
-		t.yes, t.failed = t.yes+far.Len(), t.failed-far.Len()
+		t.Yes, t.Failed = t.Yes+far.Len(), t.Failed-far.Len()
 	}
-	reason := t.released(false, r.lost.Load())
+	reason := t.Released(false, r.lost.Load())
 	if k.ttl > 0 && r.spec.numbers == nil && reason != ErrNotHeld && !r.released { // it has extended
-		reason = r.prolong(t, c.now(), r.spec.term.until(k.op.Started))
+		reason = r.prolong(t, c.now(), r.spec.term.Until(k.op.Started))
 	}
 	if reason != nil {
 		r.over = true
@@ -412,7 +413,7 @@ func (r *relay) complete(k *call, err error) (lost bool, tell func()) {
 // repair has the lock repaired after a round that has succeeded, if the round has extended it. h is the holder; nil if there
 // is none. mu is held, and the holder's.
 func (r *relay) repair(k *call, h *hold) {
-	on := r.sets.succeeded(r.trust, saidGone(k.op.Votes))
+	on := r.sets.Succeeded(r.trust, quorum.SaidGone(k.op.Votes))
 	if on == 0 || r.released {
 		return
 	}
@@ -424,10 +425,10 @@ func (r *relay) repair(k *call, h *hold) {
 
 // prolong moves the end of the validity after a round that has extended the lock. It returns why the lock was not
 // extended. mu is held, and the holder's.
-func (r *relay) prolong(t tally, now, until time.Duration) error {
+func (r *relay) prolong(t quorum.Tally, now, until time.Duration) error {
 	h := r.holder
 	limit := r.validity()
-	switch reason := t.extended(now, until, limit); {
+	switch reason := t.Extended(now, until, limit); {
 	case reason == ErrExpired && now < limit: // another round has extended it further
 		return nil
 	case reason != nil:
@@ -493,5 +494,5 @@ func (r *relay) goesOn(handovers, most int) (yes, again bool) {
 // wearsOut reports whether a lock with a fence has been in the relay for its TTL. Its rounds set the lock nowhere again,
 // so that in time it could be left on too few masters.
 func (r *relay) wearsOut() bool {
-	return r.spec.numbers != nil && r.of.core.now() >= r.began+r.spec.term.ttl
+	return r.spec.numbers != nil && r.of.core.now() >= r.began+r.spec.term.TTL
 }

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/stretchr/testify/require"
 )
 
@@ -29,7 +30,7 @@ func TestALockWithAFenceIsHandedOverByOneRound(t *testing.T) {
 			require.Equal(t, time.Millisecond, r.now()-since)
 			require.Equal(t, passes+1, r.asked(0, "pass"))
 			if i == 2 { // a renewal would be due
-				until = newTerm(ttl, 0.01).until(since)
+				until = quorum.NewTerm(ttl, 0.01).Until(since)
 			}
 			require.Equal(t, until, all[i+1].validUntil())
 			require.Greater(t, all[i+1].Fence(), before)

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
 // A release is the round that releases a lock, or shares a round of its relay.
@@ -77,7 +78,7 @@ func (r *release) await(ctx context.Context) (err error, kept bool) {
 // complete judges the votes. err is the mux's.
 func (r *release) complete(err error) *RoundError {
 	c := r.of.core
-	reason := count(r.op.Votes, err).released(r.was.over(), r.was == stateLost)
+	reason := quorum.Count(r.op.Votes, err).Released(r.was.over(), r.was == stateLost)
 	switch {
 	case r.secondLost:
 		reason = ErrNotHeld

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
 const (
@@ -143,7 +144,7 @@ func (r *renewer) schedule(k *keepAlive) {
 	until := time.Duration(k.until.Load())
 	k.renewAt = clock.Forever
 	if until < k.lifetimeEnd {
-		k.renewAt = k.hold.term.due(until)
+		k.renewAt = k.hold.term.Due(until)
 	}
 	r.heedPending(k)
 	k.setNext()
@@ -431,7 +432,7 @@ func (r *renewer) run() {
 		r.mu.Unlock()
 		for _, x := range b.repaired {
 			r.core.rounds.Wait(context.Background(), &x.call.op)
-			if saidYes(x.call.op.Votes) != 0 {
+			if quorum.SaidYes(x.call.op.Votes) != 0 {
 				r.confirm(x.keepAlive)
 			} else { // the repair has ended what the masters had promised, though another's set has come before it
 				r.askAgain(x.keepAlive.hold)
@@ -616,7 +617,7 @@ func (r *renewer) complete(x renewal, err error) (repair *call) {
 				k.renewAt = min(k.renewAt, now)
 			}
 		} else {
-			pause := h.term.ttl / retryAfter
+			pause := h.term.TTL / retryAfter
 			k.renewAt = now + pause + rand.N(pause)
 			r.heedPending(k)
 		}

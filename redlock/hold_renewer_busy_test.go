@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
 // Nobody is in a hurry for a renewal, so the mux does not poll busily for it. It does for an Extend.
@@ -18,7 +19,7 @@ func TestRenewalsArePatient(t *testing.T) {
 		c.rounds = &hookedRounds{rounds: r, posting: func(op *mux.Op) { patient = append(patient, op.Patient) }}
 		_, stop := m.KeepAlive(t.Context())
 		defer stop()
-		time.Sleep(ttl/renewAfter + ttl/10)
+		time.Sleep(ttl/quorum.RenewAfter + ttl/10)
 		synctest.Wait()
 		require.Equal(t, []bool{true}, patient)
 		for range 3 { // the memory of the renewal is used again

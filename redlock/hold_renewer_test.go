@@ -12,6 +12,7 @@ import (
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/stretchr/testify/require"
 )
 
@@ -116,7 +117,7 @@ func TestRenewalThatComesTooLateDoesNotCount(t *testing.T) {
 					}
 				}}
 				s.held, s.stop = m.KeepAlive(context.Background())
-				time.Sleep(m.term.started(s.until) + ttl/renewAfter - r.now() - time.Millisecond/2)
+				time.Sleep(m.term.Started(s.until) + ttl/quorum.RenewAfter - r.now() - time.Millisecond/2)
 				if c.before != nil {
 					c.before(s)
 				}
@@ -137,7 +138,7 @@ func TestRenewalIsNotSentForALockThatIsNotOursAnyMore(t *testing.T) {
 		m := taken(t, c)
 		set := atTheNextLook(c)
 		m.KeepAlive(t.Context())
-		time.Sleep(m.term.started(m.until) + ttl/renewAfter - r.now() - time.Millisecond)
+		time.Sleep(m.term.Started(m.until) + ttl/quorum.RenewAfter - r.now() - time.Millisecond)
 		r.set(flush, 0)
 		unlocked := make(chan error, 1)
 		set(func() { // the renewer, which holds its lock
@@ -218,7 +219,7 @@ func TestRenewalOfALockThatIsOverIsNotSent(t *testing.T) {
 		set := atTheNextLook(c)
 		held, stop := m.KeepAlive(t.Context())
 		defer stop()
-		time.Sleep(m.term.started(m.until) + ttl/renewAfter - r.now() - time.Millisecond)
+		time.Sleep(m.term.Started(m.until) + ttl/quorum.RenewAfter - r.now() - time.Millisecond)
 		set(func() { r.suspend(2 * ttl) })
 		time.Sleep(10 * time.Millisecond)
 		require.Zero(t, c.Stats().Renewals)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/script"
 	"github.com/redburst/redburst/resp"
 )
@@ -239,7 +240,7 @@ func (hs *heldSubscriptions) note(s *heldSubscription, master int, all bool) {
 // urgent reports whether no quorum may have the lock any more. hs.mu is held.
 func (hs *heldSubscriptions) urgent(s *heldSubscription) bool {
 	n := len(hs.core.masters)
-	return n-(s.changed|s.missing).Len() < majority(n)
+	return n-(s.changed|s.missing).Len() < quorum.Majority(n)
 }
 
 // tell gives a change to the goroutine. hs.mu is held, and the mux is locked.
@@ -311,7 +312,7 @@ func (s *heldSubscription) end(reason mux.Set, votes []mux.Vote) {
 		s.pause = notifyPause
 	case yes:
 		s.notUntil += s.pause
-		s.pause = min(2*s.pause, s.keepAlive.hold.term.ttl/renewAfter)
+		s.pause = min(2*s.pause, s.keepAlive.hold.term.TTL/quorum.RenewAfter)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/script"
 	"github.com/redburst/redburst/resp"
 )
@@ -204,7 +205,7 @@ func (c *Client) census(ctx context.Context, of Op, key string, o *options) (out
 			out = append(out, h)
 		}
 	}
-	if reason := count(k.op.Votes, err).answered(); reason != nil {
+	if reason := quorum.Count(k.op.Votes, err).Answered(); reason != nil {
 		e := c.failure(of, key, k, err, reason)
 		e.blame(ctx, err)
 		return out, t, e
@@ -242,11 +243,11 @@ func soonest(t *census.Tally) holderSummary {
 // pickHolder returns the summary that comes before all others, or the first of equal ones. A
 // holder that a majority names comes before one that fewer name.
 func pickHolder(t *census.Tally, before func(a, b holderSummary) bool) (first holderSummary) {
-	quorum := t.Quorum()
+	needed := t.Quorum()
 	for _, c := range t.Claims {
 		token := c.Token.Reveal()
 		h := holderSummary{ownerOf(token), c.Token, c.Size, wasLeft(token), len(c.On), len(t.Rows), t.Silent() > 0, c.Lasts()}
-		real, other := h.votes >= quorum, first.votes >= quorum
+		real, other := h.votes >= needed, first.votes >= needed
 		if first.votes == 0 || real && !other || real == other && before(h, first) {
 			first = h
 		}
@@ -319,7 +320,7 @@ func (m *Mutex) waitError(ctx context.Context, err error, last, cut *RoundError,
 // names notes who holds the key.
 func (e *RoundError) names(h holderSummary) {
 	e.held, e.HeldBy, e.HeldFor = h.String(), h.owner, h.left
-	if e.named = h.votes > 0 && h.votes >= majority(h.masters); e.named && e.under == ErrSplit {
+	if e.named = h.votes > 0 && h.votes >= quorum.Majority(h.masters); e.named && e.under == ErrSplit {
 		e.under = nil
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -23,7 +24,7 @@ func TestScriptsOfTheFence(t *testing.T) {
 	for round := range fewer(20) {
 		key := fmt.Sprint("k", round)
 		var want counter
-		s := &spec{traits: new(traits), key: key, term: newTerm(ttl, 0.01), timeout: hanging}
+		s := &spec{traits: new(traits), key: key, term: quorum.NewTerm(ttl, 0.01), timeout: hanging}
 		s.numbers = kind.NewFenced(key, ttl, &newHints().Counters)
 		s.kind = s.numbers
 		for step := range 100 {
@@ -45,15 +46,15 @@ func TestScriptsOfTheFence(t *testing.T) {
 				reply = want.acquire(string(k.token), number)
 				yes = reply > 0
 			case 1:
-				k.extend(s, token, number, s.term.ttl)
+				k.extend(s, token, number, s.term.TTL)
 				reply = want.extend(string(token), number)
 				yes = reply == 1
 			case 6:
-				k.repair(s, token, number, s.term.ttl, 1)
+				k.repair(s, token, number, s.term.TTL, 1)
 				reply = want.repair(string(token), number)
 				yes = reply == 1
 			case 2:
-				k.extend(s, token, 0, s.term.ttl)
+				k.extend(s, token, 0, s.term.TTL)
 				reply = want.adopt(string(token))
 				yes = reply >= 0
 			case 3:
@@ -66,7 +67,7 @@ func TestScriptsOfTheFence(t *testing.T) {
 				reply = want.release(string(token))
 				yes = reply == 1
 			case 5:
-				k.pass(s, token, number, s.term.ttl*time.Duration(random.IntN(2)))
+				k.pass(s, token, number, s.term.TTL*time.Duration(random.IntN(2)))
 				reply = want.pass(string(token), number)
 				yes = reply > 0
 			default: // it expires

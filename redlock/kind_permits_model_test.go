@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+
+	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
 // A permitModel has permits: each is a slot, which is a key. A client tries one, and then another. In no history
@@ -59,13 +61,13 @@ func (m *permitModel) serve(i int, c modelCommand) int64 {
 	return m.do(i, m.now, c, m.wrong)
 }
 
-func (m *permitModel) took(c *modelActor, t tally, why error) bool {
+func (m *permitModel) took(c *modelActor, t quorum.Tally, why error) bool {
 	switch {
-	case m.wrong == slotBySlot && why != nil && t.no > 0 && t.open == 0 && uint64(c.at+1)%uint64(m.k) != c.fence:
+	case m.wrong == slotBySlot && why != nil && t.No > 0 && t.Open == 0 && uint64(c.at+1)%uint64(m.k) != c.fence:
 		m.slot(c, (c.at+1)%m.k)
 		m.askOf(c, acquiring, verbAcquire, 0, func(i int) bool { return c.votes[i].Verdict == VerdictNo })
 		return false
-	case why == ErrHeld && t.open == 0:
+	case why == ErrHeld && t.Open == 0:
 		m.seen[refused]++
 		m.release(c)
 		m.choose(c)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -48,7 +49,7 @@ func (m severalCounters) acquire(keys []string, token string, hint uint64) int64
 func (m severalCounters) countOn(keys []string, hint uint64) int64 {
 	f := m.most(keys)
 	if f > hint+2*uint64(fenceSkew.Microseconds()) { // nobody believes it, and it stays where it is
-		return maxFence
+		return quorum.MaxFence
 	}
 	m.write(keys, max(f+1, hint))
 	return int64(max(f+1, hint))

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"testing"
+
+	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
 // A severalModel has locks on several keys: clients want sets of keys that overlap. In no history has a key two
@@ -130,7 +132,7 @@ func (m *severalModel) take(c *modelActor) {
 
 func (m *severalModel) serve(i int, c modelCommand) int64 { return m.do(i, m.now, c, m.wrong) }
 
-func (m *severalModel) took(c *modelActor, t tally, why error) bool {
+func (m *severalModel) took(c *modelActor, t quorum.Tally, why error) bool {
 	switch {
 	case why != nil && (m.wrong == leaves || m.wrong == oneByOneLeft):
 		if m.IntN(m.patience) == 0 {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
 // A sharedModel has readers and writers with fences. In no history has a writer a valid lock beside
@@ -109,12 +110,12 @@ func (m *sharedModel) serve(i int, c modelCommand) (reply int64) {
 	return reply
 }
 
-func (m *sharedModel) took(c *modelActor, t tally, why error) bool {
-	quorum := t.quorum()
-	if m.wrong == quorumOfTwo && !c.writes && t.yes >= 2 && m.now < c.began+c.ttl {
-		quorum, why = 2, nil
+func (m *sharedModel) took(c *modelActor, t quorum.Tally, why error) bool {
+	needed := t.Quorum()
+	if m.wrong == quorumOfTwo && !c.writes && t.Yes >= 2 && m.now < c.began+c.ttl {
+		needed, why = 2, nil
 	}
-	return m.history.took(c, t, why) && m.fenced(c, quorum, m.wrong == oneRound && !c.writes)
+	return m.history.took(c, t, why) && m.fenced(c, needed, m.wrong == oneRound && !c.writes)
 }
 
 func (m *sharedModel) publish(c *modelActor) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -300,7 +301,7 @@ func compareReadersScripts(t *testing.T, masters *redlocktest.Masters, c *Client
 		for step := range 100 {
 			// No term ends by itself in this test.
 			ttl := time.Duration(10+10*random.IntN(3)) * time.Minute
-			s := &spec{traits: new(traits), key: key, term: newTerm(ttl, 0.01), timeout: hanging, kind: kind.NewShared(key)}
+			s := &spec{traits: new(traits), key: key, term: quorum.NewTerm(ttl, 0.01), timeout: hanging, kind: kind.NewShared(key)}
 			k := c.takeCall()
 			token := fmt.Sprint("token", random.IntN(12))
 			now, ms := time.Now().UnixMilli(), ttl.Milliseconds()
@@ -311,17 +312,17 @@ func compareReadersScripts(t *testing.T, masters *redlocktest.Masters, c *Client
 			switch verb {
 			case 0, 1:
 				waited := time.Duration(random.IntN(2)) * 2 * time.Hour
-				k.token, k.ttl, k.waited = append(k.token[:0], token...), s.term.ttl, waited
+				k.token, k.ttl, k.waited = append(k.token[:0], token...), s.term.TTL, waited
 				k.request.Reset()
 				s.kind.Acquire(&k.request, k.grant(s))
 				k.prepare(s.timeout)
 				reply = want.acquire(token, now, ms, waited.Milliseconds())
 			case 2, 3:
 				if random.IntN(2) == 0 {
-					k.extend(s, []byte(token), 0, s.term.ttl)
+					k.extend(s, []byte(token), 0, s.term.TTL)
 					reply = want.extend(token, now, ms)
 				} else {
-					k.repair(s, []byte(token), 0, s.term.ttl, 1)
+					k.repair(s, []byte(token), 0, s.term.TTL, 1)
 					reply = want.repair(token, now, ms)
 				}
 			case 4, 5:

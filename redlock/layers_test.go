@@ -21,11 +21,10 @@ import (
 // rule are.
 
 // The files of the package, from the bottom to the top: each may use what those before it
-// define. The names say the rooms: what decides, what asks the masters, holding a lock, waiting for one, and, without
-// a prefix, the interface. A new kind of lock is a file of internal/kind.
+// define. The names say the rooms: what asks the masters, holding a lock, waiting for one, and, without
+// a prefix, the interface. What decides is internal/quorum. A new kind of lock is a file of internal/kind.
 var layers = []string{
 	"token", "vote", "errors", "observer", "observer_queue", "observer_slog", "stats", "second", "meet",
-	"decide_round", "decide_fence", "decide_witness", "decide_guard", "decide_suspect",
 	"ask_hints", "ask_spec", "ask_agreement", "ask_call", "ask_core", "wait_sleeper",
 	"hold", "hold_release", "hold_relay", "hold_extension", "hold_keepalive", "hold_subscription", "hold_renewer", "hold_backing", "hold_recheck",
 	"wait_subscription", "wait_contention", "wait_look", "wait_global_queue_script", "wait_global_queue",
@@ -90,15 +89,18 @@ func TestKindsAndDecisionsReadNoClock(t *testing.T) {
 	paths, err := filepath.Glob("internal/kind/*.go")
 	require.NoError(t, err)
 	require.Greater(t, len(paths), 8)
+	decisions, err := filepath.Glob("internal/quorum/*.go")
+	require.NoError(t, err)
+	require.Greater(t, len(decisions), 5)
 	fset := token.NewFileSet()
-	for _, path := range append(paths, "decide_round.go") {
+	for _, path := range append(paths, decisions...) {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
 		}
 		file, err := parser.ParseFile(fset, path, nil, parser.SkipObjectResolution)
 		require.NoError(t, err)
 		for _, i := range file.Imports {
-			require.NotContains(t, []string{`"context"`, `"net"`, `"os"`, `"sync"`, `"math/rand/v2"`}, i.Path.Value, path)
+			require.NotContains(t, []string{`"context"`, `"net"`, `"os"`, `"math/rand/v2"`, `"crypto/rand"`}, i.Path.Value, path)
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
 			_, starts := n.(*ast.GoStmt)
@@ -108,7 +110,8 @@ func TestKindsAndDecisionsReadNoClock(t *testing.T) {
 				return true
 			}
 			if of, ok := s.X.(*ast.Ident); ok && (of.Name == "time" || of.Name == "clock") {
-				require.Contains(t, []string{"Duration", "Millisecond", "Second", "Minute", "Forever"}, s.Sel.Name, path)
+				require.Contains(t, []string{"time.Duration", "time.Microsecond", "time.Millisecond", "time.Second", "time.Minute", "clock.Forever",
+					"clock.After"}, of.Name+"."+s.Sel.Name, path)
 			}
 			return true
 		})
@@ -127,6 +130,7 @@ var testedElsewhere = map[string]string{
 	"internal/kind/note":          "wait_global_queue_script_test.go has what a note says",
 	"internal/kind/revoke":        "revoke_test.go and revoke_masters_test.go revoke locks of each kind",
 	"internal/processes":          "redlocktest starts and ends its servers with it, and its tests look at that",
+	"internal/quorum/doc":         "it says what the package is",
 	"internal/skew":               "a variable that tests set",
 	"internal/story/judge":        "story_test.go makes what it judges, and tells of it",
 	"internal/story/evidence":     "rules_test.go has worlds in which a finding must come, and such in which it must not",
@@ -147,7 +151,7 @@ var testedElsewhere = map[string]string{
 // together. Their first comments say what that is.
 var acrossFiles = []string{
 	"acl", "alloc", "bench", "cluster", "cluster_keys", "coming_from", "cost", "failover", "harmed", "layers", "leak", "limits", "minhold", "model",
-	"pairs", "panic", "quirks", "readme", "rules", "scale", "scenarios", "secret", "simulation", "wallclock", "zero", "internal/story/rules",
+	"pairs", "panic", "quirks", "readme", "rules", "scale", "scenarios", "secret", "simulation", "validity", "wallclock", "zero", "internal/story/rules",
 }
 
 // What tests a file is found by its name: wait_look.go has wait_look_test.go, and maybe

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
 // Lock takes the lock, and waits for it until ctx is done.
@@ -106,7 +107,7 @@ func (m *Mutex) untilAgreed(ctx context.Context) error {
 		}
 		k.agrees(&m.spec)
 		switch err := c.rounds.Do(ctx, &k.op); {
-		case err == nil && count(k.op.Votes, nil).yes >= majority(len(c.masters)):
+		case err == nil && quorum.Count(k.op.Votes, nil).Yes >= quorum.Majority(len(c.masters)):
 			return nil
 		case err != nil && err != mux.ErrTimeout:
 			return ended(err)

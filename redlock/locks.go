@@ -18,6 +18,7 @@ import (
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/script"
 	"github.com/redburst/redburst/resp"
 )
@@ -220,7 +221,7 @@ func (l *lister) lacks(ctx context.Context) error {
 		return e.endedBy(ctx, l.ended)
 	case answered == len(l.votes) && !capped:
 		return nil
-	case answered >= majority(len(l.votes)):
+	case answered >= quorum.Majority(len(l.votes)):
 		e.reason = ErrIncomplete
 	default:
 		e.reason = ErrNoQuorum
@@ -391,7 +392,7 @@ func (l *lister) rows(ctx context.Context, names []lockName) []listed {
 		return nil
 	}
 	slices.Sort(counts)
-	out := make([]listed, min(counts[max(0, len(counts)-majority(len(all)))], len(names)))
+	out := make([]listed, min(counts[max(0, len(counts)-quorum.Majority(len(all)))], len(names)))
 	for master := range all {
 		for l.up.Has(master) && len(all[master]) < len(out) {
 			if ask(mux.Set(0).With(master), args[2*len(all[master]):2*len(out)]); l.ended != nil {
@@ -439,7 +440,7 @@ func (l *lister) count(r *listed) {
 	}
 	switch {
 	case l.literal:
-	case by.Len() < majority(len(l.votes)):
+	case by.Len() < quorum.Majority(len(l.votes)):
 		if !l.affords(by, r.slots*slotWords) {
 			r.slots = 0
 		}
@@ -494,7 +495,7 @@ func (l *lister) askSlots(ctx context.Context, rows []listed) {
 // info returns what is known of the lock. there is false if it is none that is to be listed.
 func (r *listed) info(l *lister) (info LockInfo, there bool) {
 	info = LockInfo{Key: strings.TrimPrefix(r.key, l.client.cfg.Prefix), Fence: r.Fence(), Permits: r.slots, Masters: len(l.votes)}
-	quorum := r.Quorum()
+	needed := r.Quorum()
 	var readers []uint64
 	var on mux.Set // the masters that have anything of it
 	others, listable := 0, false
@@ -511,7 +512,7 @@ func (r *listed) info(l *lister) (info LockInfo, there bool) {
 			others++
 		}
 	}
-	info.Readers = int(census.OfMost(readers, quorum))
+	info.Readers = int(census.OfMost(readers, needed))
 	r.line(l, &info)
 	slices.SortFunc(r.Claims, func(a, b *census.Claim) int {
 		return cmp.Or(cmp.Compare(len(b.On), len(a.On)), cmp.Compare(a.Permit, b.Permit),
@@ -519,7 +520,7 @@ func (r *listed) info(l *lister) (info LockInfo, there bool) {
 	})
 	for _, c := range r.Claims {
 		var by mux.Set
-		h := LockHolder{Token: c.Token, Permit: c.Permit, Held: c.Held(), TTL: c.Lasts(), Revoked: c.Buried >= min(quorum, len(c.On)), Reason: c.Reason}
+		h := LockHolder{Token: c.Token, Permit: c.Permit, Held: c.Held(), TTL: c.Lasts(), Revoked: c.Buried >= min(needed, len(c.On)), Reason: c.Reason}
 		for _, master := range c.On {
 			by = by.With(master)
 			h.Masters = append(h.Masters, l.votes[master].Addr)
@@ -560,7 +561,7 @@ func (r *listed) info(l *lister) (info LockInfo, there bool) {
 			info.Kind = KindPermits
 		}
 	case len(info.Holders) == 0 && others > 0:
-		info.Kind, info.Held = KindOther, others >= quorum
+		info.Kind, info.Held = KindOther, others >= needed
 	}
 	switch {
 	case l.literal:

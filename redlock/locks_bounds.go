@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
 // No call may keep a master from its other clients for long. So each does a bounded amount of work, whatever the keys
@@ -101,8 +102,8 @@ func (l *lister) charge(answered mux.Set) {
 		}
 	}
 	slices.Sort(took)
-	quorum := majority(len(l.votes))
-	common := took[min(quorum, len(took))-1]
+	needed := quorum.Majority(len(l.votes))
+	common := took[min(needed, len(took))-1]
 	if len(took) == 1 {
 		common = 0
 	}
@@ -114,7 +115,7 @@ func (l *lister) charge(answered mux.Set) {
 	if l.whose >= 0 {
 		l.looks[l.whose].spent += max(0, rest-(took[len(took)-1]-common))
 	}
-	limit := l.patience(quorum)
+	limit := l.patience(needed)
 	for i := range l.looks {
 		if look := &l.looks[i]; l.up.Has(i) && (look.took() > limit || look.pages > maxPages) {
 			l.leave(i, errLongList)
@@ -123,18 +124,18 @@ func (l *lister) charge(answered mux.Set) {
 }
 
 // patience is how long a master may take: some time longer than a majority, and twice as long.
-func (l *lister) patience(quorum int) time.Duration {
+func (l *lister) patience(needed int) time.Duration {
 	var took []time.Duration
 	for i := range l.looks {
 		if l.up.Has(i) {
 			took = append(took, l.looks[i].took())
 		}
 	}
-	if len(took) < quorum {
+	if len(took) < needed {
 		return maxLook
 	}
 	slices.Sort(took)
-	return min(maxLook, 3*l.client.cfg.questionTimeout()+2*took[quorum-1])
+	return min(maxLook, 3*l.client.cfg.questionTimeout()+2*took[needed-1])
 }
 
 // leave has the list go on without a master.

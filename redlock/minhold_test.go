@@ -344,8 +344,11 @@ func TestWhatMinHoldDoesNotGoTogetherWith(t *testing.T) {
 			err := c.Do(t.Context(), "k", ttl, nil, opts...)
 			require.ErrorContains(t, err, says)
 		}
+		require.NoError(t, taken(t, c, WithMinHold(59*time.Second)).Unlock(t.Context()))
+	})
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m := taken(t, c, WithMinHold(59*time.Second))
-		require.Equal(t, int64(59*time.Second+592*time.Millisecond), c.guard.longest.Load(), "a master that restarts must not vote before")
+		require.Equal(t, 59*time.Second+592*time.Millisecond, c.guard.LongestTTL(), "a master that restarts must not vote before")
 		require.NoError(t, m.Unlock(t.Context()))
 	})
 }
@@ -367,7 +370,7 @@ func TestOnceInThePeriod(t *testing.T) {
 			if err := m.Lock(t.Context()); err != nil {
 				return err
 			}
-			work(m.Until().Add(m.term.drift - brief))
+			work(m.Until().Add(m.term.Drift - brief))
 			return m.Unlock(t.Context())
 		},
 	} {

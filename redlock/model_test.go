@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/stretchr/testify/require"
 )
 
@@ -16,7 +18,7 @@ import (
 // masters, on which everything that can be late is: commands wait at a master for
 // as long as the search likes, clients look at the votes when it likes, keys
 // expire early by the drift that is allowed for, a master crashes. The decisions
-// are those of decide_round.go. In no state that can be reached may both clients have a
+// are those of internal/quorum/tally.go. In no state that can be reached may both clients have a
 // lock that is valid.
 //
 // A search has no goroutines, so it runs without the race detector, which makes it slow.
@@ -27,6 +29,28 @@ const (
 	modelDrift   = 1
 	modelQueue   = 3 // commands of one client that can wait at one master
 )
+
+// A ballot is what a master says in a round.
+type ballot uint8
+
+const (
+	sayYes ballot = iota
+	sayNo
+	late
+	sayGone // it has lost the key
+)
+
+func (b ballot) vote() mux.Vote {
+	switch b {
+	case sayYes:
+		return mux.Vote{Verdict: mux.VerdictYes, Int: 1}
+	case sayNo:
+		return mux.Vote{Verdict: mux.VerdictNo}
+	case sayGone:
+		return mux.Vote{Verdict: mux.VerdictNo, Int: kind.Gone}
+	}
+	return mux.Vote{}
+}
 
 // A world says which of the algorithm's assumptions and rules hold.
 type world struct {
@@ -75,7 +99,7 @@ const ( // commands: kind, token's attempt above, and whether a vote is still wa
 	cmdStale = 16
 )
 
-func (w *world) term() term { return term{modelTTL, w.drift} }
+func (w *world) term() quorum.Term { return quorum.Term{TTL: modelTTL, Drift: w.drift} }
 
 // violated reports whether both clients have a valid lock, or one that goes on
 // with its lock has lost it to the other in between.
@@ -212,11 +236,11 @@ func (w *world) clientSteps(s modelState, i int, visit func(modelState)) {
 			begin(s, acquiring, cmdSet)
 		}
 	case acquiring:
-		now, until := time.Duration(c.age), w.term().until(0)
+		now, until := time.Duration(c.age), w.term().Until(0)
 		if w.lateT1 {
 			now = 0
 		}
-		if count(s.votes(i), mux.ErrTimeout).acquired(now, until) == nil {
+		if quorum.Count(s.votes(i), mux.ErrTimeout).Acquired(now, until) == nil {
 			s.clients[i].phase, s.clients[i].left = holding, uint8(until-now)
 			s.clients[i].age = 0
 			s.clients[1-i].interrupted = s.clients[1-i].phase >= holding
@@ -232,10 +256,10 @@ func (w *world) clientSteps(s modelState, i int, visit func(modelState)) {
 		}
 		release(s)
 	case extending:
-		now, until := time.Duration(c.age), w.term().until(0)
-		t := count(s.votes(i), mux.ErrTimeout)
+		now, until := time.Duration(c.age), w.term().Until(0)
+		t := quorum.Count(s.votes(i), mux.ErrTimeout)
 		limit := now + time.Duration(c.left)
-		switch t.extended(now, until, limit) {
+		switch t.Extended(now, until, limit) {
 		case nil:
 			e := s
 			e.clients[i].phase, e.clients[i].left, e.clients[i].age = holding, max(c.left, uint8(until-now)), 0

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
 // A Mutex is a lock on one key, or on several ([WithKeys]). [Client.NewMutex] makes it; the
@@ -67,13 +68,13 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 	})
 	m := &both.Mutex
 	m.client, m.invalid, m.tokenText = c, o.invalid, &both.token
-	m.spec = spec{kind: kind.Plain{}, traits: &ordinary, key: key, term: newTerm(ttl, c.cfg.DriftFactor), timeout: o.timeout}
+	m.spec = spec{kind: kind.Plain{}, traits: &ordinary, key: key, term: quorum.NewTerm(ttl, c.cfg.DriftFactor), timeout: o.timeout}
 	if c.cfg.Prefix != "" {
 		m.spec.traits = &traits{prefixed: c.cfg.Prefix + key}
 	}
 	m.lifetime = o.lifetime
 	if 0 < o.minHold && o.minHold <= maxTTL {
-		o.minHold += newTerm(o.minHold, c.cfg.DriftFactor).drift + time.Millisecond - 1
+		o.minHold += quorum.NewTerm(o.minHold, c.cfg.DriftFactor).Drift + time.Millisecond - 1
 		o.minHold = o.minHold.Truncate(time.Millisecond)
 	}
 	if o.token != "" {
@@ -106,8 +107,8 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 		m.invalid = fmt.Errorf("TTL %v is too short for a round: is its unit missing, as in %d*time.Second?", given, given)
 	case ttl < minTTL:
 		m.invalid = fmt.Errorf("TTL %v is too short for a round: %v is the least", given, minTTL)
-	case m.term.drift >= ttl:
-		m.invalid = fmt.Errorf("TTL %v leaves nothing after a clock drift of %v", ttl, m.term.drift)
+	case m.term.Drift >= ttl:
+		m.invalid = fmt.Errorf("TTL %v leaves nothing after a clock drift of %v", ttl, m.term.Drift)
 	}
 	if m.invalid != nil {
 		m.refuse(m.invalid)
@@ -294,7 +295,7 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	if m.checkSecond() {
 		return unasked(OpExtend, m.key, ErrNotHeld, "its second lock is not taken yet")
 	}
-	c.guard.use(m.life()) // if the lock was handed over, this client may not have used its TTL yet
+	c.guard.Use(m.life()) // if the lock was handed over, this client may not have used its TTL yet
 	x := extension{core: &c.core, hold: &m.hold, call: c.takeCall()}
 	k := x.call
 	defer c.putCall(k)
@@ -308,8 +309,8 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	}
 	defer m.unpin()
 	err := c.rounds.Wait(ctx, &k.op)
-	if m.numbers != nil && was == stateHandedOver && count(k.op.Votes, err).answered() == nil {
-		x.yes = saidYes(k.op.Votes)
+	if m.numbers != nil && was == stateHandedOver && quorum.Count(k.op.Votes, err).Answered() == nil {
+		x.yes = quorum.SaidYes(k.op.Votes)
 		if again, e := c.agreeOnFence(ctx, &m.spec, k); again {
 			err = e
 		}

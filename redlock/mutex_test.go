@@ -19,7 +19,7 @@ func TestLockIsHandedOverByItsToken(t *testing.T) {
 		require.Zero(t, heir.Until())
 		time.Sleep(time.Second)
 		require.NoError(t, heir.Extend(t.Context()))
-		require.Equal(t, ttl-m.term.drift-time.Millisecond, heir.Remaining())
+		require.Equal(t, ttl-m.term.Drift-time.Millisecond, heir.Remaining())
 		held, stop := heir.KeepAlive(t.Context())
 		time.Sleep(10 * ttl)
 		require.NoError(t, held.Err())

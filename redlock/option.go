@@ -75,7 +75,7 @@ func (o *options) chooseKind(s *spec, h *hints) error {
 	several := len(keys) > 1
 	ambiguous := kind.Ambiguous(s.onMasters()) || slices.ContainsFunc(keys, kind.Ambiguous)
 	t := &traits{prefixed: s.prefixed}
-	life := max(s.term.ttl, o.minHold)
+	life := max(s.term.TTL, o.minHold)
 	switch {
 	case err != nil:
 		return err
@@ -192,7 +192,7 @@ func WithKeys(more ...string) Option {
 //
 // The masters keep a counter beside each key, {key}:fence, for Config.FenceMemory after its last
 // use. An ACL that limits keys must allow it. The user also needs the right to TIME: without it,
-// a counter that a person wrote is not set back. decide_fence.go has the algorithm and its proof.
+// a counter that a person wrote is not set back. internal/quorum/fence.go has the algorithm and its proof.
 // The numbers grow if a majority of all masters have had the last one and remember it, or else if
 // the clients' wall clocks differ by less than the masters were down, or by less than
 // Config.RestartGuard if that is longer. (A lock is taken on a majority; the other masters get

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
 // Revoke takes the lock on a key away from its holder, and tells it the reason. It is for a holder
@@ -176,7 +177,7 @@ func (c *Client) revokeBy(ctx context.Context, k *call, key, at, token, reason s
 	k.fence, k.about = 0, about{}
 	k.revoke(at, shared, token, reason, c.cfg.questionTimeout())
 	err := c.rounds.Do(ctx, &k.op)
-	why := count(k.op.Votes, err).released(false, false)
+	why := quorum.Count(k.op.Votes, err).Released(false, false)
 	if why == nil {
 		return nil
 	}
@@ -201,5 +202,5 @@ func isEndless(votes []mux.Vote) bool {
 			endless++
 		}
 	}
-	return endless >= majority(len(votes))
+	return endless >= quorum.Majority(len(votes))
 }

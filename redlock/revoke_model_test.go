@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
 // A revokeModel has locks on one key or several, or permits, and an operator who revokes some of them. In no history
@@ -104,8 +105,8 @@ func (m *revokeModel) judge(c *modelActor, i int, reply modelReply) mux.Verdict 
 }
 
 // revoked is what the operator does with its votes.
-func (m *revokeModel) revoked(c *modelActor, t tally) {
-	if why := t.released(false, false); why != nil && !(m.wrong == fewRevoke && t.yes > 0) {
+func (m *revokeModel) revoked(c *modelActor, t quorum.Tally) {
+	if why := t.Released(false, false); why != nil && !(m.wrong == fewRevoke && t.Yes > 0) {
 		if m.IntN(m.patience) == 0 {
 			c.round++
 			c.phase = idle

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -59,7 +60,7 @@ func TestRevoke(t *testing.T) {
 				require.NoError(t, held.Err(), "it is told by its next renewal")
 
 				after, _ := lostBy(t, r, held)
-				require.Less(t, after, ttl/renewAfter)
+				require.Less(t, after, ttl/quorum.RenewAfter)
 				requireRevoked(t, context.Cause(held))
 				require.NotErrorIs(t, context.Cause(held), ErrNotHeld)
 				time.Sleep(10 * time.Millisecond)
@@ -459,7 +460,7 @@ func TestALateRoundLeavesTheTombstones(t *testing.T) {
 // holder learns that the lock is lost. But what is left of the tombstones keeps others out until it has let go.
 func TestTombstonesOfAMinorityStay(t *testing.T) {
 	for _, n := range []int{3, 5} {
-		shown := n - majority(n) // tombstones, which are too few to say that it was revoked
+		shown := n - quorum.Majority(n) // tombstones, which are too few to say that it was revoked
 		for name, opts := range map[string][]Option{"plain": nil, "fenced": {WithFence()}, "several": {WithKeys("l")}} {
 			for _, kept := range []bool{true, false} {
 				t.Run(fmt.Sprint(n, " ", name, " ", kept), func(t *testing.T) {

@@ -99,7 +99,7 @@ func TestRule3ExtendRepairsButRevivesNothing(t *testing.T) {
 		before := m.Until()
 		require.NoError(t, m.Extend(t.Context()))
 		require.True(t, m.Until().After(before))
-		require.Equal(t, ttl-m.term.drift-time.Millisecond, m.Remaining())
+		require.Equal(t, ttl-m.term.Drift-time.Millisecond, m.Remaining())
 		time.Sleep(2 * time.Millisecond)
 		for i := range 5 {
 			got, left := r.keyOf(i)

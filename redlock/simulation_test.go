@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/stretchr/testify/require"
 )
 
@@ -160,7 +161,7 @@ func (h *simulation) event() {
 	if h.fenced { // attempts of others have moved on one counter only
 		r.set(func(m *fakeMaster) { m.counters["k"] += int64(h.random(1_000_000)) }, i)
 		if n > 1 && h.random(4) == 0 { // somebody writes one that nobody can believe, always to the same master
-			r.set(func(m *fakeMaster) { m.counters["k"] = maxFence - int64(h.random(1_000_000)) }, n-1)
+			r.set(func(m *fakeMaster) { m.counters["k"] = quorum.MaxFence - int64(h.random(1_000_000)) }, n-1)
 		}
 	}
 	switch h.random(6) {

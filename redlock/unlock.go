@@ -232,7 +232,7 @@ func (m *Mutex) post(r *release, rest time.Duration) {
 	if r.was == stateLost { // see sendRelease
 		r.op.Dialects = nil
 	}
-	r.op.Suspect, r.op.Unless = r.sets.doubted()
+	r.op.Suspect, r.op.Unless = r.sets.Doubted()
 	r.op.Awaited = r.awaited
 	if !r.awaited { // then it belongs to the pool once it is posted
 		r.op.OnDecided = r.onDecided

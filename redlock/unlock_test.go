@@ -10,6 +10,7 @@ import (
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/stretchr/testify/require"
 )
 
@@ -46,7 +47,7 @@ func TestNothingIsExtendedAfterItsRelease(t *testing.T) {
 		"KeepAlive": {func(m *Mutex) *sync.Mutex { return &m.client.renewer.mu }, func(m *Mutex) {
 			_, stop := m.KeepAlive(context.Background())
 			defer stop()
-			time.Sleep(ttl/renewAfter + time.Millisecond)
+			time.Sleep(ttl/quorum.RenewAfter + time.Millisecond)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

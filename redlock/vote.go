@@ -30,9 +30,6 @@ type Vote struct {
 	Err     error         // why it failed; nil if it did not
 }
 
-// majority is the quorum of n masters. Two quorums always share a master.
-func majority(n int) int { return n/2 + 1 }
-
 // appendVotes appends the votes, with nothing of the token in their errors.
 func appendVotes(dst []Vote, masters addresses, votes []mux.Vote, token []byte) []Vote {
 	for i := range votes {

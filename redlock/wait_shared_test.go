@@ -350,7 +350,7 @@ func TestAClockThatIsSetBackDoesNotProlongADeadReader(t *testing.T) {
 			intend()
 			for _, m := range []*Mutex{lives, dead} {
 				require.GreaterOrEqual(t, ends(m), m.Remaining())
-				require.Less(t, ends(m), 2*m.term.ttl)
+				require.Less(t, ends(m), 2*m.term.TTL)
 			}
 			left, err := masters.Do(0, "PTTL", "k")
 			require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/resp"
 )
 
@@ -69,7 +70,7 @@ const (
 )
 
 func (ss *subscriptions) init(c *core, masters int) {
-	ss.core, ss.quorum = c, majority(masters)
+	ss.core, ss.quorum = c, quorum.Majority(masters)
 	ss.byKey, ss.seed = map[string]*subscription{}, maphash.MakeSeed()
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/census"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
 // A Leader says who holds a lock, as a majority of the masters has it.
@@ -190,7 +191,7 @@ func (w *watcher) readWithin(ctx context.Context, timeout time.Duration) (leader
 		}
 	}
 	now, known := leadershipOf(t)
-	now.willNotify = notify >= majority(len(c.masters))
+	now.willNotify = notify >= quorum.Majority(len(c.masters))
 	switch {
 	case errors.Is(err, mux.ErrClosed):
 		return now, unasked(OpWatch, w.key, ErrClosed, "")

@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// greatestFence is the greatest number that there can be: see redlock's decide_fence.go.
+// greatestFence is the greatest number that there can be: see internal/quorum/fence.go.
 const greatestFence = 1<<53 - 1
 
 func newFence() *cobra.Command {

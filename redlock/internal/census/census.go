@@ -249,7 +249,7 @@ func readRow(row resp.Value) (r Row) {
 	if there && len(r.Holders) == 0 {
 		r.Holders = []Holder{one}
 	}
-	const greatest = 1<<53 - 1 // see redlock's decide_fence.go
+	const greatest = 1<<53 - 1 // see internal/quorum/fence.go
 	if next, _ = fields.Next(); !next.IsNull() {
 		n, err := strconv.ParseFloat(text(next), 64)
 		if r.NoFence = err != nil || !(n >= 0 && n < greatest); !r.NoFence {

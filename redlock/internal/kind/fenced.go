@@ -8,7 +8,7 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// fenced is the plain lock with a fence: see decide_fence.go in redlock. Each master keeps a counter beside the
+// fenced is the plain lock with a fence: see internal/quorum/fence.go. Each master keeps a counter beside the
 // key. An acquire moves the counter on, and an extend keeps it at the lock's number or above. Other libraries
 // have no counter, but their locks and this one exclude each other, as with plain locks.
 type fenced struct {
@@ -97,7 +97,7 @@ func (c *counting) pass(r *Request, g Grant) {
 }
 
 // Mend sends the script as text. If it sent the hash, the text that follows NOSCRIPT could come after an extend
-// that has set the key again. The proof in decide_fence.go of redlock forbids that.
+// that has set the key again. The proof in internal/quorum/fence.go forbids that.
 func (c *counting) Mend(r *Request, g Grant) {
 	r.Judge = JudgeOne
 	r.Command = c.appendHint(resp.AppendBulk(c.scripts.mend.AppendText(r.Command, 4, c.keys...), g.Token), g)

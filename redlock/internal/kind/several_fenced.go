@@ -7,7 +7,7 @@ import (
 	"github.com/redburst/redburst/redlock/internal/script"
 )
 
-// severalFenced is the lock on several keys with a fence: see decide_fence.go in redlock. Each key has the same
+// severalFenced is the lock on several keys with a fence: see internal/quorum/fence.go. Each key has the same
 // counter as a lock on this key alone. An acquire moves all counters to the same number, which is above the
 // greatest of them. An extend and a raise move each counter to the lock's fence at least. So the next lock on
 // one of the keys finds a counter at this lock's fence or above, and the proof holds for each key.

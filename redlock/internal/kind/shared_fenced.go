@@ -6,7 +6,7 @@ import (
 	"github.com/redburst/redburst/redlock/internal/script"
 )
 
-// sharedFenced is the lock of a reader with a fence: see decide_fence.go in redlock. A reader's number is greater
+// sharedFenced is the lock of a reader with a fence: see internal/quorum/fence.go. A reader's number is greater
 // than that of every earlier writer, and lower than that of every later writer. Readers that hold the lock
 // together mostly have the same number.
 //
@@ -16,7 +16,7 @@ import (
 // quorum has returned the same number, that is the reader's. Otherwise a second round raises the
 // counters to the greatest number, where the reader is still there.
 //
-// decide_fence.go in redlock proves that every later writer's number is greater. This is why a reader's number
+// internal/quorum/fence.go proves that every later writer's number is greater. This is why a reader's number
 // is greater than that of every earlier writer A. Let j be a master in W and in the reader's quorum. While A's
 // key was there, j had no readers. The first reader with a fence that came to j afterwards has moved the counter
 // on from T(A) or more, and our reader is that one or came later. A late request that sets an earlier reader

@@ -157,7 +157,7 @@
 // that was part of a quorum is restarted, so that two
 // clients hold one lock. It breaks the rule of each kind of lock in this way. It
 // then does so with a fence, which the masters have
-// forgotten, too. The clients' wall clocks are what is left (decide_fence.go): while these
+// forgotten, too. The clients' wall clocks are what is left (internal/quorum/fence.go): while these
 // differ by less than the time between the two locks, the later one has the greater
 // fence, and the resource stops the earlier holder. Beyond that it stops the later
 // one. The report says with what clocks this was seen, and where the limit was.

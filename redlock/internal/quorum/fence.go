@@ -1,4 +1,4 @@
-package redlock
+package quorum
 
 import (
 	"github.com/redburst/redburst/mux"
@@ -71,16 +71,16 @@ import (
 // master always answers after the others have decided, its counter is not seen, and stays as it is until it is
 // seen: a client does not wait for a master only to mend it.
 
-// maxFence is the greatest number that a fence can be. Lua counts in 64-bit floats, which are exact up to this
+// MaxFence is the greatest number that a fence can be. Lua counts in 64-bit floats, which are exact up to this
 // number. As microseconds since 1970, it is in the year 2255.
-const maxFence = 1<<53 - 1
+const MaxFence = 1<<53 - 1
 
-// common returns the greatest number of the yes votes. agreed says whether a quorum has it.
-func common(votes []mux.Vote, quorum int) (fence uint64, agreed bool) {
+// Common returns the greatest number of the yes votes. agreed says whether a quorum has it.
+func Common(votes []mux.Vote, quorum int) (fence uint64, agreed bool) {
 	same := 0
 	for i := range votes {
 		v := &votes[i]
-		if v.Verdict != VerdictYes {
+		if v.Verdict != mux.VerdictYes {
 			continue
 		}
 		switch n := uint64(v.Int); {

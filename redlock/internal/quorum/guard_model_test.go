@@ -1,4 +1,4 @@
-package redlock
+package quorum
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The model of decide_guard.go without a RestartGuard: all states of a few masters and processes, each of which has a
+// The model of internal/quorum/guard.go without a RestartGuard: all states of a few masters and processes, each of which has a
 // guard as it is in the code. The time stands still: no TTL ends, so that a lock that was taken is held, and who must
 // wait for a TTL never votes. Two that hold the lock at once are a fault, and so is one who waits without a cause.
 
@@ -28,7 +28,7 @@ type contactMaster struct {
 type contactProcess struct {
 	started bool
 	list    []int // the masters that its places lead to
-	guard   guard
+	guard   Guard
 	links   [3]contactLink
 	asked   [3]bool // for the lock
 	yes     [3]bool // it has said yes, which may be withheld
@@ -125,7 +125,7 @@ func (m *contact) key() []byte {
 
 // settle has the mux's part done: what is to be asked is sent, and what was withheld counts, or does not.
 func (p *contactProcess) settle() {
-	p.guard.News()
+	p.guard.News(p.guard.at)
 	for j := range p.links {
 		st := p.guard.Standing(j)
 		l := &p.links[j]
@@ -167,7 +167,7 @@ func (m *contact) disconnect(master int) {
 			if p.started && p.list[j] == master && p.links[j].up {
 				p.links[j] = contactLink{}
 				p.yes[j] = false // a vote that was not counted fails; one that was stays
-				p.guard.disconnected(j)
+				p.guard.Disconnected(j)
 				p.settle()
 			}
 		}
@@ -296,9 +296,9 @@ func (m *contact) at(i, j int, add func(string, *contact)) {
 func (p *contactProcess) read(j int, what string) {
 	switch what {
 	case "flush":
-		p.guard.push(j, contactNull, p.guard.at)
+		p.guard.Push(j, contactNull, p.guard.at)
 	case "key":
-		p.guard.push(j, contactKey, p.guard.at)
+		p.guard.Push(j, contactKey, p.guard.at)
 	case "yes":
 		p.yes[j] = true
 	case "no":
@@ -310,15 +310,20 @@ func (p *contactProcess) read(j int, what string) {
 }
 
 var (
-	contactNull = parse([]byte("_\r\n"))
-	contactKey  = parse([]byte("*1\r\n$8\r\n{}:since\r\n"))
+	contactNull = guardParse([]byte("_\r\n"))
+	contactKey  = guardParse([]byte("*1\r\n$8\r\n{}:since\r\n"))
 )
 
 // contactArgs returns the words of the first of several commands that is no CLIENT.
 func contactArgs(sent []byte) []string {
 	for {
-		first := parse(sent)
-		if args := words(first.Raw()); args[0] != "CLIENT" {
+		first := guardParse(sent)
+		var args []string
+		elems := first.Elems()
+		for v, ok := elems.Next(); ok; v, ok = elems.Next() {
+			args = append(args, string(v.Bytes()))
+		}
+		if args[0] != "CLIENT" {
 			return args
 		}
 		sent = sent[len(first.Raw()):]

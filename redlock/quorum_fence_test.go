@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -223,7 +224,7 @@ func TestAHandedOverLockWhoseFenceIsRaised(t *testing.T) {
 		begun := c.now()
 		require.NoError(t, h.Extend(t.Context()))
 		require.Equal(t, 2*far, c.now()-begun)
-		require.Equal(t, begun+h.term.ttl-h.term.drift, h.until, "it counts from the first round")
+		require.Equal(t, begun+h.term.TTL-h.term.Drift, h.until, "it counts from the first round")
 		require.Greater(t, h.Fence(), m.Fence())
 	})
 }
@@ -349,7 +350,7 @@ func TestACounterThatIsNoNumber(t *testing.T) {
 		command(t, masters, 0, "DEL", "{"+key+"}:fence")
 		command(t, masters, 1, "DEL", "{"+key+"}:fence")
 		require.NoError(t, m.TryLock(t.Context()))
-		require.Less(t, m.Fence(), uint64(maxFence))
+		require.Less(t, m.Fence(), uint64(quorum.MaxFence))
 		require.NoError(t, m.Unlock(t.Context()))
 		require.NoError(t, c.NewMutex(key, 10*time.Second).TryLock(t.Context()), "nothing of it is left, and a plain lock needs no number")
 	}

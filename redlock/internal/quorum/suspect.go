@@ -1,4 +1,4 @@
-package redlock
+package quorum
 
 import (
 	"time"
@@ -29,8 +29,8 @@ import (
 //
 // TestModelOfSuspects goes through all states, and shows what each of these sentences is for.
 
-// sets are what a token remembers of its sets. It goes wherever the token goes.
-type sets struct {
+// Sets are what a token remembers of its sets. It goes wherever the token goes.
+type Sets struct {
 	owing   mux.Set // have not answered theirs, as far as is known
 	never   mux.Set // ... and will not, as that is
 	suspect mux.Set // whose yes counts for nothing; those that owe are among them
@@ -39,25 +39,25 @@ type sets struct {
 	grown       uint32        // how often suspects were added after the acquire
 }
 
-// A trust is what the sets were when a round began.
-type trust struct {
+// A Trust is what the sets were when a round began.
+type Trust struct {
 	owing mux.Set
 	grown uint32
 }
 
-// acquired begins the sets of a lock that was taken: those that were sent theirs between the two times, and have not
+// NewSets begins the sets of a lock that was taken: those that were sent theirs between the two times, and have not
 // answered.
-func acquired(owing mux.Set, first, last time.Duration) sets {
-	return sets{owing: owing, suspect: owing, first: first, last: last}
+func NewSets(owing mux.Set, first, last time.Duration) Sets {
+	return Sets{owing: owing, suspect: owing, first: first, last: last}
 }
 
-// asks returns what a mux is to be asked before a round: of those that may answer still, and of those that never will.
-func (s *sets) asks() (open, never mux.Sent) {
+// Asks returns what a mux is to be asked before a round: of those that may answer still, and of those that never will.
+func (s *Sets) Asks() (open, never mux.Sent) {
 	return mux.Sent{To: s.owing &^ s.never, First: s.first, Last: s.last}, mux.Sent{To: s.never, Last: s.last}
 }
 
-// heard notes what the mux has said of those that owe: who has answered, who of these soon, and who never will.
-func (s *sets) heard(answered, soon, never mux.Set) {
+// Heard notes what the mux has said of those that owe: who has answered, who of these soon, and who never will.
+func (s *Sets) Heard(answered, soon, never mux.Set) {
 	s.never |= never & s.owing
 	s.never &^= answered
 	if s.grown == 0 {
@@ -66,29 +66,29 @@ func (s *sets) heard(answered, soon, never mux.Set) {
 	s.owing &^= answered
 }
 
-// begin begins a round.
-func (s *sets) begin() trust { return trust{s.owing, s.grown} }
+// Begin begins a round.
+func (s *Sets) Begin() Trust { return Trust{s.owing, s.grown} }
 
-// doubted returns the masters whose yes counts for nothing in a round that begins, and those whose yes counts if they have
+// Doubted returns the masters whose yes counts for nothing in a round that begins, and those whose yes counts if they have
 // answered soon by then.
-func (s *sets) doubted() (suspect mux.Set, unless mux.Sent) {
+func (s *Sets) Doubted() (suspect mux.Set, unless mux.Sent) {
 	if s.grown == 0 {
-		unless, _ = s.asks()
+		unless, _ = s.Asks()
 	}
 	return s.suspect &^ unless.To, unless
 }
 
-// suspectSince returns the masters whose yes counts for nothing either, when a round is judged.
-func (s *sets) suspectSince(t trust) mux.Set {
+// SuspectSince returns the masters whose yes counts for nothing either, when a round is judged.
+func (s *Sets) SuspectSince(t Trust) mux.Set {
 	if s.grown == t.grown {
 		return 0
 	}
 	return s.suspect
 }
 
-// succeeded notes that a round has succeeded, and returns those of the masters that are to be repaired that have said that
+// Succeeded notes that a round has succeeded, and returns those of the masters that are to be repaired that have said that
 // the key is gone.
-func (s *sets) succeeded(t trust, gone mux.Set) (repair mux.Set) {
+func (s *Sets) Succeeded(t Trust, gone mux.Set) (repair mux.Set) {
 	if s.grown != t.grown {
 		return 0
 	}
@@ -96,8 +96,8 @@ func (s *sets) succeeded(t trust, gone mux.Set) (repair mux.Set) {
 	return gone &^ s.owing
 }
 
-// sent notes that masters were sent a repair between two times.
-func (s *sets) sent(to mux.Set, first, last time.Duration) {
+// Sent notes that masters were sent a repair between two times.
+func (s *Sets) Sent(to mux.Set, first, last time.Duration) {
 	if to == 0 {
 		return
 	}
@@ -110,8 +110,8 @@ func (s *sets) sent(to mux.Set, first, last time.Duration) {
 	s.grown++
 }
 
-// adopted notes that the first round has succeeded of a token that comes from another process, by that time.
-func (s *sets) adopted(all, yes mux.Set, now time.Duration) {
+// Adopted notes that the first round has succeeded of a token that comes from another process, by that time.
+func (s *Sets) Adopted(all, yes mux.Set, now time.Duration) {
 	s.owing = all &^ yes
 	s.never, s.suspect, s.last = s.owing, s.owing, now
 	s.grown++

@@ -1,7 +1,6 @@
-package redlock
+package quorum
 
 import (
-	"crypto/rand"
 	"fmt"
 	"slices"
 	"sync"
@@ -14,7 +13,7 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// A guard decides which masters must not vote because they may have forgotten locks.
+// A Guard decides which masters must not vote because they may have forgotten locks.
 //
 // The rule is Redlock's own ("Performance, crash recovery and fsync"): an instance that comes back takes
 // part again when every lock that it may have held has expired. In Redlock the instance has to stay away
@@ -36,8 +35,8 @@ import (
 // Who has no right to the witness goes by what it has seen itself, and by the uptime. Where it may be read and cannot be
 // written, as on a disk that is full, what was read counts: a master that voted before does so still.
 //
-// All but use is called with the mux locked, and is pure: it is given the time.
-type guard struct {
+// All but Use is called with the mux locked, and is pure: it is given the time.
+type Guard struct {
 	restart time.Duration            // Config.RestartGuard
 	durable bool                     // Config.Durable
 	key     string                   // of the witness
@@ -64,9 +63,9 @@ type guard struct {
 // master that has no CPU tells of it late.
 const flushedWithin = 3 * time.Second
 
-// askAgain is after how long a witness that could not be read or written is tried again, and one that hangs is not
+// AskAgain is after how long a witness that could not be read or written is tried again, and one that hangs is not
 // waited for.
-const askAgain = time.Second
+const AskAgain = time.Second
 
 // forgotNothing is when a master has forgotten something that has forgotten nothing.
 const forgotNothing = -clock.Forever
@@ -128,19 +127,22 @@ type place struct {
 	flushed time.Duration // when its witness was gone, as far as is known; 0 if it was not
 }
 
-// init makes the guard of a client that has so many masters, with the key of their witnesses.
-func (g *guard) init(masters int, restart time.Duration, durable bool, with conn.Options) {
+// Init makes the guard of a client that has so many masters, with the key of their witnesses. wall is the wall clock, and
+// name makes names that nothing else has.
+func (g *Guard) Init(masters int, restart time.Duration, durable bool, with conn.Options, wall func() time.Duration, name func() string) {
 	g.restart, g.durable, g.key, g.refusal = restart, durable, with.Witness, with.WithoutWitness
 	g.places = make([]place, masters)
-	g.wall = func() time.Duration { return time.Duration(time.Now().UnixNano()) }
-	g.name = func() string { return rand.Text() }
+	g.wall, g.name = wall, name
 }
 
-// use notes a TTL. A master that was connected before this client used such a long TTL may have forgotten locks of
+// Hooks sets what is called with each longer TTL, and what has News be asked after a time.
+func (g *Guard) Hooks(raised func(), later func(d time.Duration)) { g.raised, g.later = raised, later }
+
+// Use notes a TTL. A master that was connected before this client used such a long TTL may have forgotten locks of
 // other clients that did.
 //
 // When use returns, no such master votes. So a second caller with the same TTL waits for the first.
-func (g *guard) use(ttl time.Duration) {
+func (g *Guard) Use(ttl time.Duration) {
 	if int64(ttl) <= g.used.Load() {
 		return
 	}
@@ -156,12 +158,12 @@ func (g *guard) use(ttl time.Duration) {
 	g.used.Store(int64(ttl))
 }
 
-func (g *guard) longestTTL() time.Duration {
+func (g *Guard) LongestTTL() time.Duration {
 	return max(time.Duration(g.longest.Load()), g.restart)
 }
 
 // Connected is [mux.Keeper]'s.
-func (g *guard) Connected(i int, before, now conn.Server, at time.Duration) {
+func (g *Guard) Connected(i int, before, now conn.Server, at time.Duration) {
 	p := &g.places[i]
 	g.at, g.news = at, true
 	lost := forgot(before, now)
@@ -204,15 +206,15 @@ func (p *place) lose(why string, at time.Duration) {
 	p.forgot = true
 }
 
-// disconnected notes that a connection has ended.
-func (g *guard) disconnected(i int) {
+// Disconnected notes that a connection has ended.
+func (g *Guard) Disconnected(i int) {
 	g.places[i].up, g.news = false, true
 	g.step()
 }
 
-// push heeds a push: the witness may have changed, or all that the master had was lost. So it is by a FLUSHALL, and by a
+// Push heeds a push: the witness may have changed, or all that the master had was lost. So it is by a FLUSHALL, and by a
 // master that was a replica for a moment, and has got what another had.
-func (g *guard) push(i int, keys resp.Value, at time.Duration) {
+func (g *Guard) Push(i int, keys resp.Value, at time.Duration) {
 	p := &g.places[i]
 	ours := keys.IsNull()
 	for it := keys.Elems(); !ours; {
@@ -244,11 +246,11 @@ func (g *guard) push(i int, keys resp.Value, at time.Duration) {
 }
 
 // Answered is [mux.Keeper]'s.
-func (g *guard) Answered(i int, v resp.Value, at time.Duration) {
+func (g *Guard) Answered(i int, v resp.Value, at time.Duration) {
 	g.answered(i, string(v.Bytes()), v.IsError(), at)
 }
 
-func (g *guard) answered(i int, text string, failed bool, at time.Duration) {
+func (g *Guard) answered(i int, text string, failed bool, at time.Duration) {
 	p := &g.places[i]
 	q := p.asked[0]
 	if p.asked = p.asked[1:]; q == asksNothing {
@@ -281,7 +283,7 @@ func (p *place) toldWho(text string, failed bool, at time.Duration) {
 }
 
 // toldWitness takes the answer to the question for the witness.
-func (g *guard) toldWitness(p *place, text string, failed bool) {
+func (g *Guard) toldWitness(p *place, text string, failed bool) {
 	wrote := p.wrote
 	p.wrote = ""
 	switch {
@@ -306,7 +308,7 @@ func (g *guard) toldWitness(p *place, text string, failed bool) {
 }
 
 // read takes what a witness says; ours says that we have written it.
-func (g *guard) read(p *place, text string, ours bool) {
+func (g *Guard) read(p *place, text string, ours bool) {
 	if text == "" && p.refused == 0 { // it may have had one since it was last read
 		p.known = g.at
 	}
@@ -337,7 +339,7 @@ func (g *guard) read(p *place, text string, ours bool) {
 
 // wasFlushed notes that a master's witness is gone, and the locks may be. The others may be gone by now, too, though
 // nobody has read so: they are asked.
-func (g *guard) wasFlushed(p *place) {
+func (g *Guard) wasFlushed(p *place) {
 	for i := range g.places {
 		if o := &g.places[i]; g.restart == 0 && o != p && o.reading == witnessRead && o.member && !g.justFlushed(o) {
 			o.reading = witnessUnread
@@ -350,24 +352,24 @@ func (g *guard) wasFlushed(p *place) {
 }
 
 // lookAgain has News be asked a little later.
-func (g *guard) lookAgain() {
-	if g.again = g.at + askAgain + time.Millisecond; g.later != nil {
-		g.later(askAgain + 2*time.Millisecond)
+func (g *Guard) lookAgain() {
+	if g.again = g.at + AskAgain + time.Millisecond; g.later != nil {
+		g.later(AskAgain + 2*time.Millisecond)
 	}
 }
 
-func (g *guard) clocks(p *place) clocks {
+func (g *Guard) clocks(p *place) clocks {
 	return clocks{wall: g.wall(), ahead: p.server.Ahead, within: p.server.Within, known: p.server.Within != 0}
 }
 
 // News is [mux.Keeper]'s.
-func (g *guard) News() bool {
+func (g *Guard) News(now time.Duration) bool {
 	longest := time.Duration(g.longest.Load())
-	if over := g.again != 0 && clock.Now() >= g.again; over || longest != g.heeded {
+	if over := g.again != 0 && now >= g.again; over || longest != g.heeded {
 		if over {
 			g.again = 0
 		}
-		g.heed(longest, clock.Now())
+		g.heed(longest, now)
 		if slices.ContainsFunc(g.places, func(p place) bool { return g.unsure(&p) }) {
 			g.lookAgain()
 		}
@@ -380,9 +382,9 @@ func (g *guard) News() bool {
 // heed notes a longer TTL. Who takes the first lock reads again what was not there when it was connected, if that was a
 // while ago: a client that is idle is told of nothing. It is not read again at once, so that of new masters the slowest
 // is still the first there, too.
-func (g *guard) heed(longest, at time.Duration) {
+func (g *Guard) heed(longest, at time.Duration) {
 	for i := range g.places {
-		if p := &g.places[i]; !g.active() && p.reading == witnessRead && p.text == "" && at-p.met > askAgain {
+		if p := &g.places[i]; !g.active() && p.reading == witnessRead && p.text == "" && at-p.met > AskAgain {
 			p.reading = witnessUnread
 		}
 	}
@@ -391,10 +393,10 @@ func (g *guard) heed(longest, at time.Duration) {
 }
 
 // active reports whether this client takes locks. One that does not writes nothing.
-func (g *guard) active() bool { return g.heeded > 0 }
+func (g *Guard) active() bool { return g.heeded > 0 }
 
 // step decides what is to stand in the witnesses, and since when the masters have forgotten nothing.
-func (g *guard) step() {
+func (g *Guard) step() {
 	g.noteFlush()
 	for i := range g.places {
 		p := &g.places[i]
@@ -418,7 +420,7 @@ func (g *guard) step() {
 		}
 		switch {
 		case !p.up || !g.active() || len(p.asked) > 0:
-		case p.unnamed || p.reading == witnessUnread && (p.failed == 0 || g.at-p.failed > askAgain):
+		case p.unnamed || p.reading == witnessUnread && (p.failed == 0 || g.at-p.failed > AskAgain):
 			if p.ask = nil; p.unnamed {
 				p.ask, p.asked = appendWho(nil, nil, &p.server)
 			}
@@ -428,7 +430,7 @@ func (g *guard) step() {
 			}
 		case p.settled:
 			p.member, p.had, p.number, p.birth, p.afresh = true, p.server.RunID, p.w.number, p.w.birth, false
-		case p.decided && p.reading == witnessRead && (p.refused == 0 || g.at-p.refused > askAgain):
+		case p.decided && p.reading == witnessRead && (p.refused == 0 || g.at-p.refused > AskAgain):
 			p.wrote = p.wanted.String()
 			p.ask, p.asked = appendWrite(nil, g.key, p.text, p.wrote, p.server.Tracking)
 			p.reading = witnessAsked
@@ -436,11 +438,11 @@ func (g *guard) step() {
 	}
 }
 
-func (g *guard) quorum() int { return len(g.places)/2 + 1 }
+func (g *Guard) quorum() int { return Majority(len(g.places)) }
 
 // standing counts the masters that have a witness of their process, and those that say that the list is used. One that
 // does not let us see or write it is taken for one of both.
-func (g *guard) standing() (all, used int) {
+func (g *Guard) standing() (all, used int) {
 	for i := range g.places {
 		switch p := &g.places[i]; {
 		case !p.up:
@@ -458,7 +460,7 @@ func (g *guard) standing() (all, used int) {
 
 // unused returns how many masters were reached, how many of them say by themselves whether the list is used, and
 // whether none says that it is. A promoted replica without a witness does not say it: it has what it was told of before.
-func (g *guard) unused() (reached, sure int, none bool) {
+func (g *Guard) unused() (reached, sure int, none bool) {
 	none = !g.inUse && !g.seen
 	for i := range g.places {
 		p := &g.places[i]
@@ -479,14 +481,14 @@ func (g *guard) unused() (reached, sure int, none bool) {
 }
 
 // learning reports whether a master is about to say whether the list is used. One that hangs is not waited for for long.
-func (g *guard) learning() bool {
+func (g *Guard) learning() bool {
 	return slices.ContainsFunc(g.places, func(p place) bool {
-		return p.up && p.failed == 0 && (p.reading == witnessUnread || p.reading == witnessAsked && p.wrote == "" && g.at-p.sent <= askAgain)
+		return p.up && p.failed == 0 && (p.reading == witnessUnread || p.reading == witnessAsked && p.wrote == "" && g.at-p.sent <= AskAgain)
 	})
 }
 
 // noteFlush finds out whether all masters were flushed at once.
-func (g *guard) noteFlush() {
+func (g *Guard) noteFlush() {
 	n, anew := 0, false
 	for i := range g.places {
 		p := &g.places[i]
@@ -510,20 +512,20 @@ func (g *guard) noteFlush() {
 	}
 }
 
-func (g *guard) justFlushed(p *place) bool { return p.flushed != 0 && g.at-p.flushed <= flushedWithin }
+func (g *Guard) justFlushed(p *place) bool { return p.flushed != 0 && g.at-p.flushed <= flushedWithin }
 
 // unsure reports whether it may turn out in a moment that all masters were flushed, and not this one alone.
-func (g *guard) unsure(p *place) bool { return g.restart == 0 && p.lost != "" && g.justFlushed(p) }
+func (g *Guard) unsure(p *place) bool { return g.restart == 0 && p.lost != "" && g.justFlushed(p) }
 
 // flushing reports whether another master is asked what has become of its witness.
-func (g *guard) flushing() bool {
+func (g *Guard) flushing() bool {
 	return slices.ContainsFunc(g.places, func(p place) bool {
 		return p.up && p.member && !g.justFlushed(&p) && (p.reading == witnessUnread || p.reading == witnessAsked)
 	})
 }
 
 // decide decides what is to stand on a master whose witness was read, if that is known.
-func (g *guard) decide(p *place) {
+func (g *Guard) decide(p *place) {
 	if g.unsure(p) && g.flushing() {
 		return
 	}
@@ -594,7 +596,7 @@ func (g *guard) decide(p *place) {
 }
 
 // Standing is [mux.Keeper]'s.
-func (g *guard) Standing(i int) (st mux.Standing) {
+func (g *Guard) Standing(i int) (st mux.Standing) {
 	p := &g.places[i]
 	st.Ask, st.Replies, st.Missing = p.ask, len(p.asked), p.missing
 	st.Forgot = p.forgot
@@ -613,7 +615,7 @@ func (g *guard) Standing(i int) (st mux.Standing) {
 		st.Withheld = g.active()
 		return st
 	}
-	if longest := g.longestTTL(); from != forgotNothing && longest > 0 {
+	if longest := g.LongestTTL(); from != forgotNothing && longest > 0 {
 		st.Until, st.Why = clock.After(from, longest), why
 	}
 	return st
@@ -622,7 +624,7 @@ func (g *guard) Standing(i int) (st mux.Standing) {
 // remembers reports whether a master keeps its memory in a restart: as the operator says, and nothing that it says
 // itself denies. What a copy was told when it was one is not known; a promoted one has its master's birth. Of a cluster
 // it was declared that its copies lack nothing.
-func (g *guard) remembers(p *place) bool {
+func (g *Guard) remembers(p *place) bool {
 	s := &p.server
 	switch {
 	case !g.durable || g.restart == 0 || s.RunID == "":
@@ -638,7 +640,7 @@ func (g *guard) remembers(p *place) bool {
 // Of a cluster's node nothing tells for how long it has had the slot. That it was no replica since its start, as far as
 // it remembers, tells too little: the slot of a shard that is dead can be given to it without the keys
 // (redis-cli --cluster fix).
-func (g *guard) byUptime(now conn.Server, at time.Duration) (from time.Duration, why string) {
+func (g *Guard) byUptime(now conn.Server, at time.Duration) (from time.Duration, why string) {
 	age := max(0, now.Uptime-uptimeError)
 	watched := now.Group != "" // by sentinels, or clients
 	if watched {

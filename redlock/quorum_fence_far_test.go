@@ -12,6 +12,7 @@ import (
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/skew"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -135,7 +136,7 @@ func TestCountersOfAMajorityThatNobodyBelieves(t *testing.T) {
 func TestAVoteThatIsNotBelievedIsNotWaitedFor(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		const poisoned = 0
-		r.set(func(m *fakeMaster) { m.counters["k"] = maxFence - 7; m.delay /= 2 }, poisoned)
+		r.set(func(m *fakeMaster) { m.counters["k"] = quorum.MaxFence - 7; m.delay /= 2 }, poisoned)
 		m := c.NewMutex("k", ttl, WithFence())
 		require.NoError(t, m.TryLock(t.Context()))
 		require.LessOrEqual(t, m.Fence(), latest())
@@ -156,7 +157,7 @@ func TestACounterThatIsWrittenBeforeItIsRaised(t *testing.T) {
 		writes := func(m *fakeMaster) {
 			m.vanish = func(args []string) bool {
 				if args[1] == kind.RaiseScript.Hash {
-					m.counters["k"] = maxFence - 7
+					m.counters["k"] = quorum.MaxFence - 7
 				}
 				return false
 			}
@@ -181,11 +182,11 @@ func TestAHandedOverLockBesideAWrittenCounter(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m := taken(t, c, WithFence())
 		time.Sleep(time.Millisecond) // until the straggler has it, too
-		r.set(func(m *fakeMaster) { m.counters["k"] = maxFence - 7; m.delay /= 2 }, 1)
+		r.set(func(m *fakeMaster) { m.counters["k"] = quorum.MaxFence - 7; m.delay /= 2 }, 1)
 		h := c.NewMutex("k", ttl, WithFence(), WithToken(m.Token()))
 		require.NoError(t, h.Extend(t.Context()))
 		require.Equal(t, m.Fence(), h.Fence())
-		r.set(func(m *fakeMaster) { m.counters["k"] = maxFence - 7 }, 0)
+		r.set(func(m *fakeMaster) { m.counters["k"] = quorum.MaxFence - 7 }, 0)
 		h = c.NewMutex("k", ttl, WithFence(), WithToken(m.Token()))
 		err := h.Extend(t.Context())
 		require.ErrorIs(t, err, ErrNoQuorum)

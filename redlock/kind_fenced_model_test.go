@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
 // A fenceModel has locks with fences. In no history is a lock published whose number is not above all before it.
@@ -146,8 +147,8 @@ func (m *fenceModel) judge(c *modelActor, i int, reply modelReply) mux.Verdict {
 	return verdict
 }
 
-func (m *fenceModel) took(c *modelActor, t tally, why error) bool {
-	took := m.history.took(c, t, why) && m.fenced(c, t.quorum(), m.wrong == greatest)
+func (m *fenceModel) took(c *modelActor, t quorum.Tally, why error) bool {
+	took := m.history.took(c, t, why) && m.fenced(c, t.Quorum(), m.wrong == greatest)
 	return took || why == nil && m.wrong == staleRaise
 }
 
@@ -205,9 +206,9 @@ func (m *fenceModel) tick() {
 // mayForget reports whether a majority of all masters will remember the last lock without one, and that one is
 // none of a lock that is being taken.
 func (m *fenceModel) mayForget(i int) bool {
-	needed := majority(len(m.masters))
+	needed := quorum.Majority(len(m.masters))
 	if m.wrong == fewKnew {
-		needed = majority(m.knew.Len())
+		needed = quorum.Majority(m.knew.Len())
 	}
 	return (m.knowing&^(1<<i)).Len() >= needed && !slices.ContainsFunc(m.clients, func(c modelActor) bool {
 		return (c.phase == acquiring || c.phase == raising || c.phase == passing) && c.votes[i].Verdict == mux.VerdictYes

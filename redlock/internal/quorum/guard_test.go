@@ -1,4 +1,4 @@
-package redlock
+package quorum
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/resp"
 	"github.com/stretchr/testify/require"
 )
 
@@ -16,7 +17,7 @@ import (
 type fleet struct {
 	now     time.Duration
 	servers []conn.Server // Witness is what stands there
-	guards  []*guard
+	guards  []*Guard
 	linked  []map[int]conn.Server // what each guard was told of each master
 	tracks  []map[int]bool
 	births  int
@@ -34,10 +35,10 @@ func newFleet(n int) *fleet {
 
 // starts starts a process that is connected to some of the masters, and takes locks with that TTL.
 func (f *fleet) starts(restart time.Duration, durable bool, ttl time.Duration, to ...int) (process int) {
-	g := &guard{}
-	g.init(len(f.servers), restart, durable, conn.Options{Witness: "{}:since"})
-	g.wall = func() time.Duration { return 20000*24*time.Hour + f.now }
-	g.name = func() string { f.births++; return fmt.Sprint("birth", f.births) }
+	g := &Guard{}
+	g.Init(len(f.servers), restart, durable, conn.Options{Witness: "{}:since"},
+		func() time.Duration { return 20000*24*time.Hour + f.now },
+		func() string { f.births++; return fmt.Sprint("birth", f.births) })
 	f.guards, f.linked, f.tracks = append(f.guards, g), append(f.linked, map[int]conn.Server{}), append(f.tracks, map[int]bool{})
 	process = len(f.guards) - 1
 	f.connect(process, to...)
@@ -51,9 +52,9 @@ func (f *fleet) uses(process int, ttl time.Duration) {
 }
 
 // takes has a process take locks with that TTL, and nobody answer what it asks then.
-func (f *fleet) takes(process int, ttl time.Duration) *guard {
+func (f *fleet) takes(process int, ttl time.Duration) *Guard {
 	g := f.guards[process]
-	g.use(ttl)
+	g.Use(ttl)
 	g.heed(time.Duration(g.longest.Load()), f.now)
 	return g
 }
@@ -69,7 +70,7 @@ func (f *fleet) connect(process int, to ...int) {
 }
 
 // answer has a server answer all that it was asked.
-func (g *guard) answer(i int, s conn.Server, at time.Duration) {
+func (g *Guard) answer(i int, s conn.Server, at time.Duration) {
 	for range g.places[i].asked {
 		switch g.places[i].asked[0] {
 		case asksReplication:
@@ -88,7 +89,7 @@ func (f *fleet) write(i int, text string, push string) {
 	for p, tracks := range f.tracks {
 		if tracks[i] || push == pushAll && f.servers[i].Tracking && f.guards[p].places[i].up {
 			tracks[i] = false
-			f.guards[p].push(i, parse([]byte(push)), f.now)
+			f.guards[p].Push(i, guardParse([]byte(push)), f.now)
 		}
 	}
 }
@@ -149,7 +150,7 @@ func (f *fleet) restart(i int, disk bool, processes ...int) {
 	}
 	for p := range f.guards {
 		if f.guards[p].places[i].up {
-			f.guards[p].disconnected(i)
+			f.guards[p].Disconnected(i)
 		}
 	}
 	for _, p := range processes {
@@ -175,9 +176,6 @@ func (f *fleet) waits(process int) (all []time.Duration) {
 	}
 	return all
 }
-
-// AskAgain is for the tests from outside.
-const AskAgain = askAgain
 
 const (
 	fleetTTL   = 30 * time.Second
@@ -271,7 +269,7 @@ func TestWhatMayHaveForgottenWaits(t *testing.T) {
 			"flushed":                    func(f *fleet, p int) { f.flush(2) },
 			"its witness was deleted":    func(f *fleet, p int) { f.write(2, "", pushWitness); f.settle() },
 			"a spare, long up": func(f *fleet, p int) {
-				f.guards[p].disconnected(2)
+				f.guards[p].Disconnected(2)
 				f.servers[2] = newFleet(4).servers[2]
 				f.servers[2].RunID, f.servers[2].Endpoint = "spare", "m9"
 				f.linked[p][2] = conn.Server{Endpoint: "m2"} // as mux.Replace says
@@ -299,7 +297,7 @@ func TestWhatMayHaveForgottenWaits(t *testing.T) {
 			f.now += wait / 2
 			require.Equal(t, wait/2, f.waits(f.starts(guarded, false, fleetTTL, 0, 1, 2))[2].Round(time.Second), "%s: it goes on", name)
 			require.Equal(t, wait/2, f.waits(q)[2])
-			f.guards[q].disconnected(2)
+			f.guards[q].Disconnected(2)
 			f.connect(q, 2)
 			require.Equal(t, wait/2, f.waits(q)[2].Round(time.Second), "it does not begin anew with a connection")
 			f.now += wait/2 + time.Second
@@ -351,14 +349,14 @@ func TestAFlushOfAllIsANewList(t *testing.T) {
 
 	f = newFleet(3)
 	p = f.starts(0, false, fleetTTL, 0, 1, 2)
-	f.guards[p].disconnected(2) // it is down, and has all that it had
+	f.guards[p].Disconnected(2) // it is down, and has all that it had
 	f.flush(0, 1)
 	f.pass(2 * flushedWithin)
 	require.Equal(t, []time.Duration{fleetTTL - 2*flushedWithin, fleetTTL - 2*flushedWithin, -2}, f.waits(p))
 
 	f = newFleet(1)
 	p = f.starts(0, false, fleetTTL, 0)
-	f.guards[p].disconnected(0)
+	f.guards[p].Disconnected(0)
 	f.servers[0].Witness = ""
 	f.linked[p][0] = with(f.servers[0], func(s *conn.Server) { s.Endpoint = "m9" })
 	f.connect(p, 0)
@@ -396,7 +394,7 @@ func TestFlushesThatAreHeardOfAtOnceAreNotOne(t *testing.T) {
 		f.pass(2 * flushedWithin)
 		idle(false)
 		for i := range f.servers {
-			f.guards[p].push(i, parse([]byte(pushAll)), f.now)
+			f.guards[p].Push(i, guardParse([]byte(pushAll)), f.now)
 		}
 		f.settle()
 		if off == 0 {
@@ -549,8 +547,8 @@ func TestWithoutTheRightUptimeCounts(t *testing.T) {
 		if read {
 			f = newFleet(3)
 			f.refuse = true
-			g := &guard{}
-			g.init(3, 0, false, conn.Options{Witness: "{}:since"})
+			g := &Guard{}
+			g.Init(3, 0, false, conn.Options{Witness: "{}:since"}, func() time.Duration { return time.Hour }, func() string { return "birth" })
 			g.longest.Store(1)
 			g.heeded = 1
 			g.Connected(0, conn.Server{}, f.servers[0], f.now)
@@ -574,7 +572,7 @@ func TestAYesIsWithheldUntilTheWitnessWasReadAgain(t *testing.T) {
 	p := f.starts(0, false, fleetTTL, 0, 1, 2)
 	g := f.guards[p]
 	for _, push := range []string{pushAll, pushWitness} {
-		g.push(1, parse([]byte(push)), f.now)
+		g.Push(1, guardParse([]byte(push)), f.now)
 		st := g.Standing(1)
 		require.True(t, st.Withheld)
 		require.NotEmpty(t, st.Ask)
@@ -582,7 +580,7 @@ func TestAYesIsWithheldUntilTheWitnessWasReadAgain(t *testing.T) {
 		g.answer(1, f.servers[1], f.now)
 		require.False(t, g.Standing(1).Withheld)
 	}
-	g.push(1, parse([]byte("*1\r\n$1\r\nk\r\n")), f.now)
+	g.Push(1, guardParse([]byte("*1\r\n$1\r\nk\r\n")), f.now)
 	require.False(t, g.Standing(1).Withheld, "another key's")
 }
 
@@ -607,11 +605,11 @@ func TestMastersAreJudgedByALongerTTLBeforeItIsUsed(t *testing.T) {
 	g := f.guards[f.starts(0, false, time.Second, 0, 1, 2)]
 	judged := 0
 	g.raised = func() { judged++ }
-	g.use(time.Minute)
+	g.Use(time.Minute)
 	require.Equal(t, 1, judged)
-	require.Equal(t, time.Minute, g.longestTTL())
-	g.use(time.Minute)
-	g.use(time.Second)
+	require.Equal(t, time.Minute, g.LongestTTL())
+	g.Use(time.Minute)
+	g.Use(time.Second)
 	require.Equal(t, 1, judged)
 }
 
@@ -623,7 +621,7 @@ func TestWhoseWitnessCannotBeWrittenVotes(t *testing.T) {
 	p := f.starts(0, false, fleetTTL, 0, 1, 2)
 	f.now += time.Hour
 	f.refuse = true
-	f.guards[p].disconnected(0)
+	f.guards[p].Disconnected(0)
 	f.connect(p, 0)
 	require.Equal(t, []time.Duration{0, 0, 0}, f.waits(p))
 	f.restart(2, true, p)
@@ -674,7 +672,7 @@ func TestWhoMayHaveForgottenByItsOwnWord(t *testing.T) {
 		"of a group, for a while":     {with(func(s *conn.Server) { s.Group, s.MasterFor = "g", time.Minute }), time.Minute},
 		"of a cluster, nothing tells": {slot, 0},
 	} {
-		from, _ := (&guard{}).byUptime(c.now, fleetGuard)
+		from, _ := (&Guard{}).byUptime(c.now, fleetGuard)
 		require.Equal(t, fleetGuard-c.age, from, name)
 	}
 }
@@ -699,9 +697,9 @@ func TestWhoIsIdleReadsAgain(t *testing.T) {
 				p := f.starts(0, false, fleetTTL, 0, 1, 2)
 				f.now += time.Hour
 				f.write(2, "", push)
-				f.guards[p].disconnected(2)
+				f.guards[p].Disconnected(2)
 				if again {
-					f.guards[idle].disconnected(2)
+					f.guards[idle].Disconnected(2)
 					f.connect(idle, 2)
 				}
 				f.uses(idle, fleetTTL)
@@ -720,7 +718,7 @@ func TestAFlushWhileTheWitnessIsWritten(t *testing.T) {
 	for i := range f.servers {
 		require.NotEmpty(t, g.Standing(i).Ask)
 	}
-	g.push(2, parse([]byte(pushAll)), f.now)
+	g.Push(2, guardParse([]byte(pushAll)), f.now)
 	for i := range f.servers {
 		f.servers[i].Witness = g.places[i].wrote
 		g.answer(i, f.servers[i], f.now)
@@ -763,12 +761,12 @@ func TestWhoHasLostAllKeysSaysWhoItIs(t *testing.T) {
 			g := f.guards[p]
 			f.now += time.Hour
 			for range round {
-				g.push(2, parse([]byte(pushAll)), f.now)
+				g.Push(2, guardParse([]byte(pushAll)), f.now)
 				f.settle()
 				require.Equal(t, []time.Duration{0, 0, 0}, f.waits(p), name)
 			}
 			c.becomes(&f.servers[2])
-			g.push(2, parse([]byte(pushAll)), f.now)
+			g.Push(2, guardParse([]byte(pushAll)), f.now)
 			st := g.Standing(2)
 			require.True(t, st.Withheld, name)
 			require.NotEmpty(t, st.Ask, name)
@@ -782,7 +780,7 @@ func TestWhoHasLostAllKeysSaysWhoItIs(t *testing.T) {
 				want[2] = fleetTTL
 			}
 			require.Equal(t, want, f.waits(p), name)
-			f.guards[p].disconnected(2)
+			f.guards[p].Disconnected(2)
 			f.now += time.Second
 			if c.is == nil && f.servers[2].Role == "master" {
 				want[2] -= time.Second * time.Duration(min(1, want[2]))
@@ -811,7 +809,7 @@ func TestAWitnessThatCannotBeReadForAMoment(t *testing.T) {
 					}
 				}
 			}
-			g.push(2, parse([]byte(push)), f.now)
+			g.Push(2, guardParse([]byte(push)), f.now)
 			require.NotEmpty(t, g.Standing(2).Ask)
 			busy()
 			st := g.Standing(2)
@@ -845,7 +843,7 @@ func TestAFlushWhereNoWitnessCanBeWritten(t *testing.T) {
 	f.now += fleetTTL
 	require.Equal(t, []time.Duration{0, 0, 0}, f.waits(p))
 	f.servers[2].Witness = ""
-	f.guards[p].push(2, parse([]byte(pushAll)), f.now)
+	f.guards[p].Push(2, guardParse([]byte(pushAll)), f.now)
 	require.True(t, f.guards[p].Standing(2).Withheld)
 }
 
@@ -861,9 +859,9 @@ func TestANewBirthIsNoFlush(t *testing.T) {
 		f.servers[0].Epoch = epoch
 		for range 2 { // one after the other: each leaves its own
 			for _, p := range []int{a, b} {
-				f.guards[p].push(0, parse([]byte(pushAll)), f.now)
+				f.guards[p].Push(0, guardParse([]byte(pushAll)), f.now)
 				f.settle()
-				f.guards[p].disconnected(0)
+				f.guards[p].Disconnected(0)
 				f.connect(p, 0)
 			}
 		}
@@ -884,11 +882,11 @@ func TestTheMuxIsToldOfALoss(t *testing.T) {
 	g := f.guards[p]
 	for range 2 {
 		require.False(t, g.Standing(2).Forgot)
-		g.push(2, parse([]byte(pushWitness)), f.now)
+		g.Push(2, guardParse([]byte(pushWitness)), f.now)
 		require.False(t, g.Standing(2).Forgot, "it has its keys")
 		f.settle()
 		f.servers[2].Witness = ""
-		g.push(2, parse([]byte(pushAll)), f.now)
+		g.Push(2, guardParse([]byte(pushAll)), f.now)
 		require.True(t, g.Standing(2).Forgot)
 		require.False(t, g.Standing(2).Forgot)
 		f.settle()
@@ -902,10 +900,10 @@ func TestWhoSaidUsedMayBeDown(t *testing.T) {
 	t.Parallel()
 	f := newFleet(3)
 	p := f.starts(0, false, fleetTTL, 0, 2)
-	f.guards[p].disconnected(2)
+	f.guards[p].Disconnected(2)
 	f.flush(2)
 	q := f.starts(0, false, 0, 0, 1, 2)
-	f.guards[q].disconnected(0)
+	f.guards[q].Disconnected(0)
 	f.uses(q, fleetTTL)
 	require.Equal(t, []time.Duration{fleetTTL, fleetTTL}, f.waits(q)[1:])
 }
@@ -925,7 +923,7 @@ func TestALossWhereTheWitnessCannotBeRead(t *testing.T) {
 		}
 	}
 	deny()
-	g.push(1, parse([]byte(pushAll)), f.now)
+	g.Push(1, guardParse([]byte(pushAll)), f.now)
 	deny()
 	f.settle()
 	require.Equal(t, fleetTTL, f.waits(p)[1])
@@ -969,7 +967,7 @@ func TestNobodyIsTheFirstInAUsedList(t *testing.T) {
 	for name, meets := range map[string]func() (f *fleet, process int){
 		"an idle client, which reads again": func() (*fleet, int) {
 			f, holder, q := set(true)
-			f.guards[holder].disconnected(1)
+			f.guards[holder].Disconnected(1)
 			f.write(1, "", pushAll)
 			g := f.takes(q, fleetTTL)
 			for i := range 2 {
@@ -988,7 +986,7 @@ func TestNobodyIsTheFirstInAUsedList(t *testing.T) {
 			for i := range 2 {
 				require.True(t, f.speak(q, i))
 				require.Contains(t, f.servers[i].Witness, "first")
-				g.disconnected(i)
+				g.Disconnected(i)
 			}
 			f.settle()
 			f.pass(late)
@@ -1005,4 +1003,15 @@ func TestNobodyIsTheFirstInAUsedList(t *testing.T) {
 		require.GreaterOrEqual(t, waits[1], fleetTTL-2*late, name)
 		require.Zero(t, waits[2], name)
 	}
+}
+
+// guardParse reads one frame.
+func guardParse(b []byte) resp.Value {
+	r := resp.NewReader(len(b), resp.Limits{})
+	r.Advance(copy(r.Free(len(b)), b))
+	v, err := r.Next()
+	if err != nil {
+		panic(err)
+	}
+	return v.Clone()
 }

@@ -1,6 +1,6 @@
 //go:build !race
 
-package redlock
+package quorum
 
 import (
 	"os"
@@ -14,8 +14,8 @@ import (
 
 // A model of what a yes says: one lock A, whose acquire asks again where it was refused, and all others together, B,
 // without time. A's key may vanish at any moment, by its TTL, a DEL or a restart. B takes any master that is free, and lets go when it likes. A's sets may wait anywhere: in
-// its connection, or behind one that was given up, for ever. The decisions are those of decide_suspect.go and
-// decide_round.go. In no state that can be reached does a round of A succeed though another has had a quorum since A took
+// its connection, or behind one that was given up, for ever. The decisions are those of internal/quorum/suspect.go and
+// internal/quorum/tally.go. In no state that can be reached does a round of A succeed though another has had a quorum since A took
 // the lock, and before the round began. (Until the stragglers' time is over, that counts from then on.)
 //
 // Every state is visited, but in the largest worlds, which have millions. The masters are alike, so they are sorted.
@@ -105,10 +105,10 @@ type suspectState struct {
 	broken bool
 }
 
-func (w *suspectWorld) quorum() int { return majority(w.n) }
+func (w *suspectWorld) quorum() int { return Majority(w.n) }
 
 // sets returns what A's client remembers.
-func (w *suspectWorld) sets(s *suspectState) (all sets) {
+func (w *suspectWorld) sets(s *suspectState) (all Sets) {
 	for i := range w.n {
 		if m := &s.m[i]; m.sus {
 			all.suspect = all.suspect.With(i)
@@ -127,7 +127,7 @@ func (w *suspectWorld) sets(s *suspectState) (all sets) {
 }
 
 // keep puts back what it remembers after a decision.
-func (w *suspectWorld) keep(s *suspectState, all sets) {
+func (w *suspectWorld) keep(s *suspectState, all Sets) {
 	if grown := w.sets(s).grown; all.grown != grown {
 		s.grown = true
 		s.stale = s.active
@@ -139,7 +139,7 @@ func (w *suspectWorld) keep(s *suspectState, all sets) {
 }
 
 // trust returns what the sets were when a round began.
-func (w *suspectWorld) trust(s *suspectState, k int) (t trust) {
+func (w *suspectWorld) trust(s *suspectState, k int) (t Trust) {
 	for i := range w.n {
 		if s.m[i].trust[k] {
 			t.owing = t.owing.With(i)
@@ -152,7 +152,7 @@ func (w *suspectWorld) trust(s *suspectState, k int) (t trust) {
 }
 
 // hear is core.hear: what a mux says of those that owe.
-func (w *suspectWorld) hear(s *suspectState, all *sets) {
+func (w *suspectWorld) hear(s *suspectState, all *Sets) {
 	var answered, soon, never mux.Set
 	for i := range w.n {
 		switch m := &s.m[i]; {
@@ -165,12 +165,12 @@ func (w *suspectWorld) hear(s *suspectState, all *sets) {
 			}
 		}
 	}
-	open, lost := all.asks()
+	open, lost := all.Asks()
 	grown := all.grown
 	if w.drops == repairSoon {
 		all.grown = 0
 	}
-	all.heard(answered&(open.To|lost.To), soon&open.To, never&open.To)
+	all.Heard(answered&(open.To|lost.To), soon&open.To, never&open.To)
 	all.grown = grown
 	if w.drops == answerClears {
 		all.suspect &= all.owing
@@ -325,9 +325,9 @@ func (w *suspectWorld) acquire(s suspectState, visit func(suspectState)) {
 		return
 	}
 	t := s
-	all := acquired((1<<w.n-1)&^answered, 0, 0)
+	all := NewSets((1<<w.n-1)&^answered, 0, 0)
 	if w.drops == acquireIsNone {
-		all = sets{}
+		all = Sets{}
 	}
 	t.held = true
 	for i := range w.n {
@@ -343,10 +343,10 @@ func (w *suspectWorld) begin(s suspectState, k int, visit func(suspectState)) {
 	w.hear(&s, &all)
 	w.keep(&s, all)
 	s.active[k], s.began[k], s.stale[k] = true, s.had, false
-	suspect, but := all.doubted()
+	suspect, but := all.Doubted()
 	for i := range w.n {
 		m := &s.m[i]
-		m.trust[k] = all.begin().owing.Has(i)
+		m.trust[k] = all.Begin().owing.Has(i)
 		switch m.doubt[k] = believed; {
 		case but.To.Has(i):
 			m.doubt[k] = unless
@@ -377,22 +377,22 @@ func (w *suspectWorld) judge(s suspectState, k int, visit func(suspectState)) {
 	all, began := w.sets(&s), w.trust(&s, k)
 	w.hear(&s, &all)
 	if w.drops != noSuspects {
-		discount(votes, all.suspectSince(began))
+		Discount(votes, all.SuspectSince(began))
 	}
-	if count(votes, mux.ErrTimeout).extended(0, time.Second, time.Second) != nil {
+	if Count(votes, mux.ErrTimeout).Extended(0, time.Second, time.Second) != nil {
 		return
 	}
 	w.keep(&s, all)
 	if s.began[k] && s.handed != 1 {
 		s.broken = true
 	}
-	gone := saidGone(votes)
+	gone := SaidGone(votes)
 	var on mux.Set
 	switch {
 	case s.handed == 1: // what was before is not the next process's claim
 		s.handed, s.had, s.began = 2, false, [2]bool{}
 		if w.drops != adoptsBlindly {
-			all.adopted(1<<w.n-1, saidYes(votes), 0)
+			all.Adopted(1<<w.n-1, SaidYes(votes), 0)
 			for i := range w.n {
 				s.m[i].ended = s.m[i].ended || all.never.Has(i)
 			}
@@ -400,9 +400,9 @@ func (w *suspectWorld) judge(s suspectState, k int, visit func(suspectState)) {
 		w.note(&s)
 	case w.drops == anyRoundClears:
 		began.owing = all.owing
-		on = all.succeeded(began, gone)
+		on = all.Succeeded(began, gone)
 	default:
-		on = all.succeeded(began, gone)
+		on = all.Succeeded(began, gone)
 	}
 	w.keep(&s, all)
 	w.end(&s, k)
@@ -423,7 +423,7 @@ func (w *suspectWorld) judge(s suspectState, k int, visit func(suspectState)) {
 		}
 	}
 	before := all
-	if all.sent(sent, 0, 0); w.drops == repairIsNone {
+	if all.Sent(sent, 0, 0); w.drops == repairIsNone {
 		all.owing, all.suspect = before.owing, before.suspect
 	}
 	w.keep(&s, all)
@@ -550,27 +550,27 @@ func TestModelOfSuspectsFindsWhatEachClauseIsFor(t *testing.T) {
 func TestARoundThatBeganBeforeARepairSaysNothingOfIt(t *testing.T) {
 	t.Parallel()
 	const a, b, c = mux.Set(1), mux.Set(2), mux.Set(4)
-	all := acquired(0, 1, 2)
+	all := NewSets(0, 1, 2)
 	for range 2 {
-		second := all.begin()
-		require.Zero(t, all.suspectSince(second))
-		first := all.begin()
-		require.Equal(t, b, all.succeeded(first, b))
-		all.sent(b, 3, 4)
+		second := all.Begin()
+		require.Zero(t, all.SuspectSince(second))
+		first := all.Begin()
+		require.Equal(t, b, all.Succeeded(first, b))
+		all.Sent(b, 3, 4)
 		votes := []mux.Vote{sayYes.vote(), sayYes.vote(), sayNo.vote()}
-		discount(votes, all.suspectSince(second))
-		require.Equal(t, ErrNoQuorum, count(votes, mux.ErrTimeout).extended(0, 1, 1), "b's yes counts for nothing")
-		require.Zero(t, all.succeeded(second, c), "nor does it repair")
+		Discount(votes, all.SuspectSince(second))
+		require.Equal(t, ErrNoQuorum, Count(votes, mux.ErrTimeout).Extended(0, 1, 1), "b's yes counts for nothing")
+		require.Zero(t, all.Succeeded(second, c), "nor does it repair")
 		require.Equal(t, b, all.suspect)
-		suspect, _ := all.doubted()
+		suspect, _ := all.Doubted()
 		require.Equal(t, b, suspect)
 
-		third := all.begin()
-		all.heard(b, b, 0)
-		require.Zero(t, all.succeeded(third, 0))
+		third := all.Begin()
+		all.Heard(b, b, 0)
+		require.Zero(t, all.Succeeded(third, 0))
 		require.Equal(t, b, all.suspect, "the third began before b had answered")
 		require.Zero(t, all.owing)
-		require.Zero(t, all.succeeded(all.begin(), 0))
+		require.Zero(t, all.Succeeded(all.Begin(), 0))
 		require.Zero(t, all.suspect, "it began after that")
 	}
 }

@@ -1,0 +1,194 @@
+package quorum
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/stretchr/testify/require"
+)
+
+// What a master can do in a round.
+type cast int
+
+const (
+	sayYes cast = iota
+	sayNo
+	sayError
+	sayLate
+	sayGone // extend only: it has lost the key
+	casts
+)
+
+func (b cast) vote() mux.Vote {
+	switch b {
+	case sayYes:
+		return mux.Vote{Verdict: mux.VerdictYes, Int: 1}
+	case sayNo:
+		return mux.Vote{Verdict: mux.VerdictNo}
+	case sayError:
+		return mux.Vote{Verdict: mux.VerdictFailed, Err: errors.New("down")}
+	case sayGone:
+		return mux.Vote{Verdict: mux.VerdictNo, Int: kind.Gone}
+	}
+	return mux.Vote{}
+}
+
+// everyBallot calls f with every combination of n masters' casts below limit.
+func everyBallot(n int, limit cast, f func(votes []mux.Vote, count map[cast]int)) {
+	all := make([]cast, n)
+	votes := make([]mux.Vote, n)
+	for {
+		count := map[cast]int{}
+		for i, b := range all {
+			votes[i] = b.vote()
+			count[b]++
+		}
+		f(votes, count)
+		i := 0
+		for ; i < n && all[i] == limit-1; i++ {
+			all[i] = 0
+		}
+		if i == n {
+			return
+		}
+		all[i]++
+	}
+}
+
+const (
+	before = 99 * time.Millisecond // the end of the validity is at end
+	end    = 100 * time.Millisecond
+	after  = end
+)
+
+func TestAcquireIsDecidedByEveryCombinationOfVotes(t *testing.T) {
+	t.Parallel()
+	for n := 1; n <= 7; n++ {
+		everyBallot(n, sayGone, func(votes []mux.Vote, is map[cast]int) {
+			name := fmt.Sprint(n, " ", is)
+			tally := Count(votes, mux.ErrTimeout)
+			quorate := 2*is[sayYes] > n
+			require.Equal(t, quorate, tally.Acquired(before, end) == nil, name)
+			if quorate {
+				require.Equal(t, ErrExpired, tally.Acquired(after, end), name)
+				return
+			}
+			// Could those who answered have given the lock, had it been free?
+			if 2*(is[sayYes]+is[sayNo]) > n {
+				require.Equal(t, ErrHeld, tally.Acquired(before, end), name)
+			} else {
+				require.Equal(t, ErrNoQuorum, tally.Acquired(before, end), name)
+			}
+			require.Equal(t, tally.Acquired(before, end), tally.Acquired(after, end), name)
+		})
+	}
+}
+
+// An early decision must be the one that all votes together would give.
+func TestEarlyDecisionsAreThoseOfAllVotes(t *testing.T) {
+	t.Parallel()
+	for n := 1; n <= 6; n++ {
+		everyBallot(n, sayLate, func(votes []mux.Vote, is map[cast]int) {
+			// The votes come in order; the mux decides at the first k that do.
+			part := make([]mux.Vote, n)
+			decided := -1
+			for k := range votes {
+				part[k] = votes[k]
+				yes, open := 0, n-k-1
+				for _, v := range part[:k+1] {
+					if v.Verdict == mux.VerdictYes {
+						yes++
+					}
+				}
+				if yes >= Majority(n) || yes+open < Majority(n) {
+					decided = k
+					break
+				}
+			}
+			require.GreaterOrEqual(t, decided, 0)
+			early, full := Count(part, nil).Acquired(before, end), Count(votes, nil).Acquired(before, end)
+			require.Equal(t, full == nil, early == nil)
+			if early == ErrNoQuorum { // what failures alone have decided, later votes do not change
+				require.Equal(t, ErrNoQuorum, full)
+			}
+			require.Equal(t, Count(votes, nil).Released(false, false) == nil, Count(part, nil).Released(false, false) == nil)
+			if Count(part, nil).Released(false, false) == ErrNotHeld {
+				require.Equal(t, ErrNotHeld, Count(votes, nil).Released(false, false))
+			}
+		})
+	}
+}
+
+func TestExtendIsDecidedByEveryCombinationOfVotes(t *testing.T) {
+	t.Parallel()
+	for n := 1; n <= 7; n++ {
+		everyBallot(n, casts, func(votes []mux.Vote, is map[cast]int) {
+			name := fmt.Sprint(n, " ", is)
+			tally := Count(votes, mux.ErrTimeout)
+			got := tally.Extended(before, end, end)
+			mayHave := n - is[sayNo] - is[sayGone] // masters that may have the key
+			switch {
+			case 2*mayHave <= n:
+				require.Equal(t, ErrNotHeld, got, name)
+			case 2*is[sayYes] > n:
+				require.NoError(t, got, name)
+				require.Equal(t, ErrExpired, tally.Extended(after, end, 2*end), name)
+				require.Equal(t, ErrExpired, tally.Extended(after, 2*end, end), "an expired lock must not be revived")
+			default:
+				require.Equal(t, ErrNoQuorum, got, name)
+			}
+		})
+	}
+}
+
+func TestReleaseIsDecidedByEveryCombinationOfVotes(t *testing.T) {
+	t.Parallel()
+	for n := 1; n <= 7; n++ {
+		everyBallot(n, sayGone, func(votes []mux.Vote, is map[cast]int) {
+			name := fmt.Sprint(n, " ", is)
+			tally := Count(votes, mux.ErrTimeout)
+			require.Equal(t, ErrNotHeld, tally.Released(false, true), name)
+			require.Equal(t, ErrNotHeld, tally.Released(true, true), name)
+			switch {
+			case 2*is[sayYes] > n:
+				require.NoError(t, tally.Released(false, false), name)
+				require.NoError(t, tally.Released(true, false), name)
+			case 2*(n-is[sayNo]) <= n: // no quorum can have had it
+				require.Equal(t, ErrNotHeld, tally.Released(false, false), name)
+			default:
+				require.Equal(t, ErrNoQuorum, tally.Released(false, false), name)
+				require.Equal(t, ErrNotHeld, tally.Released(true, false), name)
+			}
+		})
+	}
+}
+
+func TestTwoQuorumsShareAMaster(t *testing.T) {
+	for n := 1; n <= 64; n++ {
+		require.Greater(t, 2*Majority(n), n)
+		require.LessOrEqual(t, Majority(n), n)
+		require.LessOrEqual(t, Majority(n), n-(n-1)/2, "a minority may fail")
+		// One of n was replaced, and is down for good: who does not know has a quorum of the others.
+		if others := n - 1; Majority(n) <= others {
+			require.Greater(t, Majority(n)+Majority(n)-1, others, "and shares one with a quorum that has the new one")
+		}
+	}
+}
+
+func TestValidityIsTTLLessElapsedLessDrift(t *testing.T) {
+	for _, c := range []struct{ ttl, drift time.Duration }{
+		{10 * time.Second, 102 * time.Millisecond},
+		{time.Second, 12 * time.Millisecond},
+		{100 * time.Millisecond, 3 * time.Millisecond},
+	} {
+		term := NewTerm(c.ttl, 0.01)
+		require.Equal(t, c.drift, term.Drift)
+		started, now := time.Hour, time.Hour+7*time.Millisecond
+		require.Equal(t, c.ttl-7*time.Millisecond-c.drift, term.Until(started)-now)
+		require.Equal(t, started, term.Started(term.Until(started)))
+	}
+}
