@@ -325,8 +325,8 @@ func (t *clusterTally) owner(masters clusterMasters) (o SlotOwner, ok bool) {
 	return SlotOwner{}, false
 }
 
-// disagreement says what each node has said, when there is no majority.
-func (t *clusterTally) disagreement(slot int) error {
+// disagreement says what each node has said, when there is no majority. They were told a password, which is not in it.
+func (t *clusterTally) disagreement(slot int, told Secret) error {
 	err := fmt.Errorf("more than half of the cluster's masters must say who has slot %d, and more than half of %d nodes, listed or agreed on before, who these are",
 		slot, len(t.sources))
 	for _, at := range slices.Sorted(maps.Keys(t.answers)) {
@@ -341,7 +341,7 @@ func (t *clusterTally) disagreement(slot int) error {
 		case a.view.owner == "":
 			err = fmt.Errorf("%w; node %s says that nobody has it", err, at)
 		default:
-			err = fmt.Errorf("%w; node %s says %s", err, at, a.view.endpointOf(a.view.owner))
+			err = fmt.Errorf("%w; node %s says %s", err, at, clip(mask(a.view.endpointOf(a.view.owner), told.Reveal()), maxEndpoint))
 		}
 	}
 	return err
@@ -351,8 +351,8 @@ func (t *clusterTally) disagreement(slot int) error {
 func (v *clusterView) endpointOf(id string) string {
 	for _, n := range v.masters {
 		if n.id == id {
-			return Printable(cmp.Or(n.endpoint, n.id))
+			return cmp.Or(n.endpoint, n.id)
 		}
 	}
-	return Printable(id)
+	return id
 }

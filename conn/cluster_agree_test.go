@@ -152,7 +152,7 @@ func TestOwnerThatMostMastersName(t *testing.T) {
 			require.Equal(t, c.want, o.Endpoint)
 			require.Equal(t, c.asked, o.Asked)
 			require.Equal(t, c.moving, o.Moving)
-			require.Error(t, tally.disagreement(1))
+			require.Error(t, tally.disagreement(1, Secret{}))
 		})
 	}
 }
@@ -241,6 +241,6 @@ func FuzzClusterSlots(f *testing.F) {
 		tally := clusterTally{sources: []string{"asked:7"}, answers: map[string]clusterAnswer{"asked:7": {view: view}}}
 		o, ok := tally.owner(tally.masters())
 		require.Equal(t, ok, o.Endpoint != "")
-		tally.disagreement(slot)
+		tally.disagreement(slot, Secret{})
 	})
 }

@@ -197,7 +197,7 @@ func (n *nodeView) ask(ctx context.Context) (a clusterAnswer, err error) {
 		epoch, err = true, q.send(clusterInfo)
 	}
 	if err == nil && epoch {
-		err = q.expect("", func(v resp.Value) error { a.epoch = epochIn(v.Bytes()); return nil })
+		err = q.expect("", func(v resp.Value) error { a.epoch = epochIn(v.Bytes(), q.credentials.Password); return nil })
 	}
 	if err == nil && text != n.said && !slots {
 		slots, err = true, q.send(clusterSlots)
@@ -312,7 +312,7 @@ func (d *dialing) locateSlot(ctx context.Context) (o SlotOwner, err error) {
 					return
 				}
 			}
-			disagreement = s.tally.disagreement(slot)
+			disagreement = s.tally.disagreement(slot, d.credentials.Password)
 		}
 		owner, over = named, true
 		close(done)

@@ -64,6 +64,23 @@ func foreign(err error) error {
 	return err
 }
 
+// quoting is an error whose text would quote a password.
+type quoting struct {
+	error
+	text string
+}
+
+func (e quoting) Error() string { return e.text }
+func (e quoting) Unwrap() error { return e.error }
+
+// quoted is an error that quotes what a server says, without the passwords that it is told: it may have been told them before.
+func quoted(err error, by *Conn) error {
+	if text := by.Hide(err.Error()); text != err.Error() {
+		return quoting{err, text}
+	}
+	return err
+}
+
 // closedError says what is closed, and is known by the names that the standard library
 // has for that.
 type closedError string

@@ -341,11 +341,11 @@ func (h *handshake) evaluate(replies []reply) (Server, error) {
 		switch {
 		case r.IsError():
 		case r.name == "HELLO":
-			s.fromHello(r.Value)
+			s.fromHello(r.Value, h.credentials.Password)
 		case r.name == getWitness && (r.Kind() == resp.BulkString || r.IsNull()):
 			s.Witness, s.Witnessed, s.WitnessChanged = string(r.Bytes()), true, h.pushed
 		case r.name == "INFO", strings.HasPrefix(r.name, "INFO "):
-			s.fromInfo(r.Bytes())
+			s.fromInfo(r.Bytes(), h.credentials.Password)
 			if s.Ahead != 0 {
 				s.Within = time.Since(h.began)
 			}
@@ -356,10 +356,10 @@ func (h *handshake) evaluate(replies []reply) (Server, error) {
 		case r.name == "ROLE":
 			it := r.Elems()
 			if role, ok := it.Next(); ok {
-				s.Role = word(role.Bytes())
+				s.Role = word(role.Bytes(), h.credentials.Password)
 			}
 		case r.name == "CLUSTER INFO":
-			s.Epoch = epochIn(r.Bytes())
+			s.Epoch = epochIn(r.Bytes(), h.credentials.Password)
 		}
 	}
 	// A replica of a group is no refusal: the sentinels will name another server.
@@ -443,26 +443,26 @@ func pairs(v resp.Value) iter.Seq2[string, resp.Value] {
 	}
 }
 
-func (s *Server) fromHello(v resp.Value) {
+func (s *Server) fromHello(v resp.Value, told Secret) {
 	s.Proto = 3
 	for key, value := range pairs(v) {
 		switch key {
 		case "version":
-			s.Version = word(value.Bytes())
+			s.Version = word(value.Bytes(), told)
 		case "mode":
-			s.Mode = word(value.Bytes())
+			s.Mode = word(value.Bytes(), told)
 		case "role":
-			s.Role = word(value.Bytes())
+			s.Role = word(value.Bytes(), told)
 		case "id":
 			s.ClientID, _ = value.Int()
 		}
 	}
 }
 
-func (s *Server) fromInfo(text []byte) {
+func (s *Server) fromInfo(text []byte, told Secret) {
 	for line := range bytes.Lines(text) {
 		key, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(":"))
-		switch value := word(rest); string(key) {
+		switch value := word(rest, told); string(key) {
 		case "run_id":
 			s.RunID = value
 		case "master_replid":
@@ -501,23 +501,23 @@ func (s *Server) fromInfo(text []byte) {
 }
 
 // Heed takes what the server says of itself later on the same connection, to INFO replication or to CLUSTER INFO: its role and
-// its replication ids, or its config epoch.
+// its replication ids, or its config epoch. They are for comparisons: a password is not hidden in them.
 func (s *Server) Heed(info []byte) {
 	if bytes.HasPrefix(info, []byte("cluster_")) {
-		s.Epoch = epochIn(info)
+		s.Epoch = epochIn(info, Secret{})
 		return
 	}
 	var now Server
-	now.fromInfo(info)
+	now.fromInfo(info, Secret{})
 	s.Role, s.ReplID, s.ReplID2 = now.Role, now.ReplID, now.ReplID2
 }
 
 // epochIn returns the config epoch of a node from its answer to CLUSTER INFO; empty if there is none. It is 0 if a proxy
 // stands in front of the nodes.
-func epochIn(text []byte) string {
+func epochIn(text []byte, told Secret) string {
 	for line := range bytes.Lines(text) {
 		if epoch, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("cluster_my_epoch:")); ok {
-			return word(epoch)
+			return word(epoch, told)
 		}
 	}
 	return ""

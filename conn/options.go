@@ -69,7 +69,8 @@ type Options struct {
 	// descriptor, and closes it. Any other is read and written by two goroutines, and Close and Abort do not wait
 	// for its Close. Its Close must end its Read and its Write. TLS is spoken over it, see TLS. Its errors have the
 	// Op "connect", "read" or "write", and are never [ErrNoListener], [ErrRefused], [ErrNotMaster] or
-	// [ErrUnanswered]: they are of whoever stands in between.
+	// [ErrUnanswered]: they are of whoever stands in between. A link-local address, or a number in its place, that only a
+	// server has named is refused before Dialer is asked; what a name leads to is for Dialer to judge.
 	Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// DialTimeout bounds a whole Dial: credentials, sentinels, name lookup, connect, TLS

@@ -72,20 +72,23 @@ func isCode(s []byte) bool {
 // escaped. At most 256 bytes of the text are shown; "..." stands for the rest. The text ends where the server begins to
 // quote the arguments of the command, which can be passwords and tokens. A password that the server was told here is
 // "***" in it.
-func (c *Conn) ErrorText(v resp.Value) string {
+func (c *Conn) ErrorText(v resp.Value) string { return clip(c.Hide(string(ownWords(v))), maxErrorText) }
+
+// Hide returns what the server says, for people, with "***" for each password that it was told on this connection. Hide a
+// text before it is escaped or cut: else a password is not found. [Conn.Server] and ErrorText have none.
+func (c *Conn) Hide(said string) string {
 	c.mu.Lock()
 	told := c.told
 	c.mu.Unlock()
-	return errorText(v, told[:]...)
+	for _, s := range told {
+		said = mask(said, s.Reveal())
+	}
+	return said
 }
 
-// errorText is the text of an error reply without some secrets.
-func errorText(v resp.Value, secrets ...Secret) string {
-	text := string(ownWords(v))
-	for _, s := range secrets {
-		text = mask(text, s.Reveal())
-	}
-	return clip(text, maxErrorText)
+// errorText is the text of an error reply without our password.
+func errorText(v resp.Value, secret Secret) string {
+	return clip(mask(string(ownWords(v)), secret.Reveal()), maxErrorText)
 }
 
 // ownWords returns the text of an error reply up to where the server begins to quote the
@@ -153,8 +156,16 @@ func clip(s string, most int) string {
 	return Printable(s[:most]) + "..."
 }
 
-// word returns the printable form of a word with which a server describes itself.
-func word(b []byte) string { return clip(string(b), maxWord) }
+// word returns the printable form of a word with which a server describes itself, without the password that it was told. The
+// words of which something depends stay what they are, also if one of them is the password.
+func word(b []byte, told Secret) string {
+	switch s := string(b); s {
+	case "master", "slave", "replica", "sentinel", "standalone", "cluster":
+		return s
+	default:
+		return clip(mask(s, told.Reveal()), maxWord)
+	}
+}
 
 // mask replaces a secret in a text by "***": a long one everywhere, a shorter one where it is a
 // word of its own. So the password "pass" does not change the words of the server, as in

@@ -129,6 +129,54 @@ func TestAPasswordThatIsRenewedIsHidden(t *testing.T) {
 	require.Equal(t, "ERR ***, ***", c.ErrorText(said))
 }
 
+// It is hidden in the words with which a server describes itself. One that says something of the server is
+// none that it quotes.
+func TestPasswordIsHiddenInWhatAServerSaysOfItself(t *testing.T) {
+	t.Parallel()
+	bulk := func(s string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s) }
+	const quotes = "run_id:%[1]s\r\nmaster_replid:x/%[1]s\r\nmaster_replid2:%[1]s/x\r\nrole:%[1]s\r\nserver_mode:%[1]s\r\nredis_version:%[1]s\r\n"
+	for _, password := range []string{"hunter2", "correct horse", strings.Repeat("long", 20)} {
+		info := fmt.Sprintf(quotes, password)
+		for _, hello := range []string{
+			"%3\r\n" + bulk("version") + bulk(password) + bulk("mode") + bulk("a "+password) + bulk("role") + bulk("master"),
+			"-ERR unknown command\r\n",
+		} {
+			s := script(t, map[string]string{"HELLO": hello, "INFO": bulk(info), "INFO replication": bulk(info), "AUTH": "+OK\r\n"})
+			c, err := conn.Dial(t.Context(), parse(t, s.addr), conn.Options{Password: conn.NewSecret(password)})
+			if err == nil {
+				got := c.Server()
+				require.NotContains(t, fmt.Sprintf("%+v", got), password)
+				require.Equal(t, []string{"***", "***", "x/***"}, []string{got.Version, got.RunID, got.ReplID})
+				c.Close()
+				continue
+			}
+			require.ErrorContains(t, err, "***") // it is a replica
+			require.NotContains(t, err.Error(), password)
+		}
+	}
+	const node = "%3\r\n$7\r\nversion\r\n$5\r\n7.0.0\r\n$4\r\nmode\r\n$7\r\ncluster\r\n$4\r\nrole\r\n$6\r\nmaster\r\n"
+	for _, password := range []string{"cluster", "master"} {
+		err := refuse(t, script(t, map[string]string{"HELLO": node}).addr, conn.Options{Password: conn.NewSecret(password)})
+		require.ErrorContains(t, err, "a node of a Redis Cluster", password)
+	}
+}
+
+// It is hidden in the places that sentinels and nodes name, if no majority does.
+func TestPasswordIsHiddenInAPlace(t *testing.T) {
+	t.Parallel()
+	const password = "hunter2"
+	sentinels := group(t, sentinelAt(t, password+".example:6379").addr, sentinelAt(t, "127.0.0.1:1").addr)
+	nodes, at := nodesOf(t, 2)
+	nodes[1].answer("CLUSTER SLOTS", slotsAt(password+".example:6379"))
+	opt := ofLocks
+	opt.Password, opt.SentinelPassword, opt.DialTimeout = conn.NewSecret(password), conn.NewSecret(password), patient
+	for _, address := range []conn.Address{sentinels, parse(t, "cluster://"+strings.Join(at, ","))} {
+		_, err := conn.Dial(t.Context(), address, opt)
+		require.ErrorContains(t, err, "***.example:6379")
+		require.NotContains(t, err.Error(), password)
+	}
+}
+
 // The same holds for the beginning of an answer that is no RESP.
 func TestPasswordIsHiddenInWhatIsNoRedis(t *testing.T) {
 	t.Parallel()

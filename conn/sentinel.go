@@ -185,7 +185,7 @@ func (a Address) locate(ctx context.Context, opt *Options) (p place, disagreemen
 		}
 		return p, nil, nil
 	}
-	disagreement = a.noMajority(all, failed)
+	disagreement = a.noMajority(all, failed, opt.SentinelPassword)
 	named := slices.DeleteFunc(slices.Clone(all), func(p place) bool { return p.endpoint == "" })
 	switch {
 	case a.hint != "":
@@ -203,14 +203,14 @@ func (a Address) locate(ctx context.Context, opt *Options) (p place, disagreemen
 }
 
 // noMajority says why the sentinels have no majority. all is what they name, and failed the errors of
-// those that did not answer.
-func (a Address) noMajority(all []place, failed error) error {
+// those that did not answer. They may have been told a password, which is not in it.
+func (a Address) noMajority(all []place, failed error, told Secret) error {
 	total := strings.Count(a.sentinels, ",") + 1
 	silent := total
 	var said []string
 	for _, p := range all {
 		silent -= p.votes
-		said = append(said, fmt.Sprintf("%s (%d of them)", cmp.Or(p.endpoint, "no such group"), p.votes))
+		said = append(said, fmt.Sprintf("%s (%d of them)", cmp.Or(mask(p.endpoint, told.Reveal()), "no such group"), p.votes))
 	}
 	slices.Sort(said)
 	if silent > 0 {

@@ -214,6 +214,22 @@ func TestCertificatesThatComeWithTheCredentials(t *testing.T) {
 	}
 }
 
+// A server may have been told the password before it shows this certificate.
+func TestPasswordIsHiddenInACertificate(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	a.sign("server", &x509.Certificate{DNSNames: []string{"hunter2.example"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	addr := conntest.Listen(t, func(c net.Conn) {
+		tls.Server(c, &tls.Config{Certificates: []tls.Certificate{a.pair("server")}}).Handshake()
+	})
+	_, err := conn.Dial(t.Context(), parse(t, addr), conn.Options{TLS: &tls.Config{RootCAs: a.roots, ServerName: "other.example"},
+		Password: conn.NewSecret("hunter2"), DialTimeout: patient})
+	require.ErrorContains(t, err, "***.example")
+	require.NotContains(t, err.Error(), "hunter2")
+	var wrong x509.HostnameError
+	require.ErrorAs(t, err, &wrong)
+}
+
 func TestTLSBefore12IsNotSpoken(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t).server("server")

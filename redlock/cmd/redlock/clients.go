@@ -154,7 +154,11 @@ func (c *connected) read(ctx context.Context, p *probe) error {
 		switch {
 		case len(said) == 0, id != 0 && said["id"] == strconv.FormatInt(id, 10):
 		case ours:
-			c.clients = append(c.clients, connection{name, said["addr"], seconds("age"), seconds("idle")})
+			from := said["addr"]
+			for _, text := range []*string{&name.Program, &name.Version, &name.List, &name.Owner, &from} {
+				*text = p.Hide(*text) // the name was escaped until now
+			}
+			c.clients = append(c.clients, connection{name, from, seconds("age"), seconds("idle")})
 		default:
 			c.others++
 		}

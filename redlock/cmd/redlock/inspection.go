@@ -91,7 +91,7 @@ func (e *inspection) readConfiguration(ctx context.Context, p *probe) error {
 	}
 	if info := replies[0]; !info.IsError() {
 		e.info = map[string]string{}
-		for line := range strings.Lines(string(info.Bytes())) {
+		for line := range strings.Lines(p.Hide(string(info.Bytes()))) {
 			if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
 				e.info[name] = value
 			}
@@ -107,7 +107,7 @@ func (e *inspection) readConfiguration(ctx context.Context, p *probe) error {
 		elems := reply.Elems()
 		name, _ := elems.Next()
 		if value, ok := elems.Next(); ok {
-			e.config[string(name.Bytes())] = string(value.Bytes())
+			e.config[string(name.Bytes())] = p.Hide(string(value.Bytes()))
 		}
 	}
 	return nil

@@ -85,3 +85,34 @@ func TestAMasterThatQuotesThePassword(t *testing.T) {
 		}
 	}
 }
+
+// callsItself is a master that says the password in the words with which it describes itself and its clients, escaped or not.
+func callsItself(t *testing.T, password string) (addr string) {
+	escaped := strings.ReplaceAll(password, "-", "%2D")
+	return liar(t, func(args []string) string {
+		switch strings.Join(args[:min(2, len(args))], " ") {
+		case "HELLO 3":
+			return "%3\r\n+version\r\n+" + password + "\r\n+mode\r\n+" + password + "\r\n+role\r\n+master\r\n"
+		case "CLIENT LIST":
+			return bulk("name=redlock/" + password + "/" + password + "/3-" + password + "/" + escaped + " addr=" + password + "\n")
+		case "CONFIG GET":
+			return "*2\r\n" + bulk(args[2]) + bulk(password)
+		}
+		if args[0] == "INFO" {
+			return bulk("run_id:" + password + "\r\nuptime_in_seconds:99999999\r\nrole:master\r\nmaster_replid:" + password + "\r\nmaxmemory_policy:" + password + "\r\n")
+		}
+		return ""
+	})
+}
+
+// It does so in vain.
+func TestAMasterThatCallsItselfByThePassword(t *testing.T) {
+	t.Parallel()
+	const password = "c0rrect-h0rse"
+	env := []string{"REDLOCK_MASTERS=" + callsItself(t, password), "REDLOCK_PASSWORD=" + password}
+	for _, args := range [][]string{{"doctor"}, {"doctor", "--json"}, {"clients"}, {"clients", "--json"}} {
+		_, stdout, stderr := do(t, env, args...)
+		require.NotContains(t, stdout+stderr, password, args)
+		require.Contains(t, stdout, "***", args)
+	}
+}

@@ -488,3 +488,16 @@ func TestAMasterWithClientsWithoutNumber(t *testing.T) {
 		return true
 	})
 }
+
+// One that calls itself by the password that it was told is shown without it.
+func TestAMasterThatTellsThePageThePassword(t *testing.T) {
+	t.Parallel()
+	const password = "c0rrect-h0rse"
+	c := serveUIAs(t, []string{"REDLOCK_PASSWORD=" + password, mastersEnv(redlocktest.Start(t, 2, redlocktest.WithPassword(password))) + "," + callsItself(t, password)})
+	seen := map[string]bool{}
+	c.events("/events", func(event string, data []byte) bool {
+		require.NotContains(t, string(data), password, event)
+		seen[event] = true
+		return seen["clients"] && seen["findings"] && seen["masters"]
+	})
+}

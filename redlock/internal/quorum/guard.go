@@ -247,7 +247,11 @@ func (g *Guard) Push(i int, keys resp.Value, at time.Duration) {
 
 // Answered is [mux.Keeper]'s.
 func (g *Guard) Answered(i int, v resp.Value, at time.Duration) {
-	g.answered(i, string(v.Bytes()), v.IsError(), at)
+	text := string(v.Bytes())
+	if v.IsError() {
+		text = conn.ErrorCode(v) // the rest may quote anything
+	}
+	g.answered(i, text, v.IsError(), at)
 }
 
 func (g *Guard) answered(i int, text string, failed bool, at time.Duration) {

@@ -565,6 +565,24 @@ func TestWithoutTheRightUptimeCounts(t *testing.T) {
 	}
 }
 
+// Whatever a master says of a refusal, only its code is shown.
+func TestARefusedWitnessQuotesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFleet(3)
+	g := f.guards[f.starts(0, false, fleetTTL, 0, 1, 2)]
+	var st mux.Standing
+	for range 3 { // the first may pass
+		g.Push(1, guardParse([]byte(pushWitness)), f.now)
+		st = g.Standing(1)
+		for range st.Replies {
+			g.Answered(1, guardParse([]byte("-NOPERM what about hunter2?\r\n")), f.now)
+		}
+		f.now += time.Hour
+	}
+	require.Contains(t, st.Missing, "NOPERM")
+	require.NotContains(t, st.Missing, "hunter2")
+}
+
 // What is under way at an invalidation does not count before the witness was read again.
 func TestAYesIsWithheldUntilTheWitnessWasReadAgain(t *testing.T) {
 	t.Parallel()
