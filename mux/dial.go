@@ -151,11 +151,15 @@ func (m *Mux) install(i int, c *conn.Conn, pause time.Duration, moved string, nu
 	}
 	for j := range m.slots {
 		o := &m.slots[j]
+		other := o.state.Server.RunID
 		if o.link == nil {
-			continue
+			if !o.keeps(server.RunID) || s.known.RunID == server.RunID {
+				continue
+			}
+			other = server.RunID
 		}
 		remedy := "give each master once: a server that votes twice breaks the majority"
-		switch other := o.state.Server.RunID; {
+		switch {
 		case server.RunID != "" && other != "":
 			if server.RunID != other {
 				continue
@@ -171,6 +175,13 @@ func (m *Mux) install(i int, c *conn.Conn, pause time.Duration, moved string, nu
 		})}
 	}
 	return m.place(i, c, pause)
+}
+
+// keeps reports whether a place that has no connection keeps the run id of its server, so that no other place gets it: a
+// server could copy that of one that is out of reach, which would be refused then. A place that has led to another server
+// since keeps none.
+func (s *slot) keeps(run string) bool {
+	return run != "" && s.known.RunID == run && !errors.Is(s.state.Err, ErrDuplicate)
 }
 
 // place puts a connection into its slot. It lets mu go.

@@ -69,6 +69,58 @@ func TestServerThatDoesNotSayWhoItIsVotesOnce(t *testing.T) {
 	require.ErrorContains(t, refused.Err, "INFO")
 }
 
+// A server that copies the run id of a master that is out of reach is refused, and not that master when it is back. Two
+// servers that change places are told apart all the same.
+func TestARunIDThatIsCopied(t *testing.T) {
+	t.Parallel()
+	honest, liar := newFake(t, "a", steady(0)), newFake(t, "b", steady(0))
+	addrs := []string{honest.addr(), liar.addr()}
+	var leads sync.Map // from the places
+	lead := func(to ...string) {
+		for i, at := range addrs {
+			leads.Store(at, to[i])
+		}
+		honest.cut()
+		liar.cut()
+	}
+	lead(addrs...)
+	m := open(t, mux.Config{Masters: addrs, BackoffMax: 10 * time.Millisecond, Conn: conn.Options{
+		Dialer: func(ctx context.Context, network, address string) (net.Conn, error) {
+			to, _ := leads.Load(address)
+			if to == "" {
+				return nil, errors.New("it is out of reach")
+			}
+			return new(net.Dialer).DialContext(ctx, network, to.(string))
+		},
+	}})
+	phases := func(want ...mux.Phase) {
+		t.Helper()
+		eventually(t, "their phases", func() bool {
+			s := m.Masters()
+			return s[0].Phase == want[0] && s[1].Phase == want[1]
+		})
+	}
+	for _, to := range [][]string{{addrs[1], addrs[0]}, addrs} {
+		before := m.Masters()[0].Server.RunID
+		lead(to...)
+		eventually(t, "they have changed places", func() bool {
+			s := m.Masters()
+			return s[0].Phase == mux.Up && s[1].Phase == mux.Up && s[0].Server.RunID != before && s[1].Server.RunID == before
+		})
+	}
+
+	lead("", addrs[1])
+	phases(mux.Down, mux.Up)
+	liar.mu.Lock()
+	liar.id = "a"
+	liar.mu.Unlock()
+	liar.cut()
+	eventually(t, "the liar is heard", func() bool { return m.Masters()[1].Phase == mux.Refused || m.Masters()[1].Server.RunID == "a" })
+	require.ErrorIs(t, m.Masters()[1].Err, mux.ErrDuplicate)
+	leads.Store(addrs[0], addrs[0])
+	phases(mux.Up, mux.Refused)
+}
+
 // A master that answers a handshake with endless pushes holds nobody up: the dial ends in
 // time, and so does Close.
 func TestHandshakeOfAMasterThatOnlyPushesEnds(t *testing.T) {
