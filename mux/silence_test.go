@@ -35,6 +35,9 @@ func TestHungMasterDelaysNobodyIsResetAndComesBack(t *testing.T) {
 		op.Command = resp.AppendCommand(op.Command[:0], "SET", fmt.Sprint("k", k), "t", "NX", "PX", "60000")
 		require.NoError(t, m.Do(t.Context(), op))
 		require.True(t, granted(op))
+		if k == 1 {
+			require.Equal(t, mux.VerdictPending, op.Votes[1].Verdict, "it was not waited for, not even until it is found out")
+		}
 		return m.Masters()[1].Phase == mux.Stalled
 	})
 	s := m.Masters()[1]

@@ -1,7 +1,11 @@
 package redlock_test
 
 import (
+	"bufio"
+	"context"
 	"errors"
+	"fmt"
+	"net"
 	"os"
 	"regexp"
 	"slices"
@@ -14,6 +18,7 @@ import (
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/internal/rights"
 	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/redburst/redburst/resp"
 	"github.com/stretchr/testify/require"
 )
 
@@ -365,5 +370,109 @@ func TestTheErrorNamesTheRightThatIsMissing(t *testing.T) {
 				masters.Flush(0)
 			}
 		}
+	}
+}
+
+// Who shares the masters, with the documented rights on other keys, can neither read nor change what is kept of a lock. It
+// hears of the lock's name.
+func TestAUserOfOtherKeysCannotTouchALock(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	name, version := product(t, masters)
+	rules := []string{"ACL", "SETUSER", "other", "on", ">password", "resetkeys", "~other:*", "-@all"}
+	var commands []string
+	for _, line := range documentedACL(t) {
+		ours, _ := line.isFor(name, version)
+		for _, right := range line.rights {
+			if !ours {
+				continue
+			}
+			rules = append(rules, strings.ReplaceAll(right, "lock:*", "other:*"))
+			if command, ok := strings.CutPrefix(right, "+"); ok {
+				commands = append(commands, command)
+			}
+		}
+	}
+	_, err := masters.Do(0, rules...)
+	require.NoError(t, err)
+	said := func(args ...string) string {
+		c, err := new(net.Dialer).DialContext(t.Context(), "tcp", masters.Addr(0))
+		require.NoError(t, err)
+		defer c.Close()
+		require.NoError(t, c.SetDeadline(time.Now().Add(busy)))
+		_, err = c.Write(resp.AppendCommand(resp.AppendCommand(nil, "AUTH", "other", "password"), args...))
+		require.NoError(t, err)
+		r := bufio.NewReader(c)
+		for _, want := range []string{"+OK\r\n", ""} {
+			line, err := r.ReadString('\n')
+			require.NoError(t, err)
+			if want == "" {
+				return line
+			}
+			require.Equal(t, want, line)
+		}
+		return ""
+	}
+
+	c := openConfig(t, redlock.Config{Masters: masters.Addrs()})
+	reaches(t, c, 0, "up")
+	for key, opts := range map[string][]redlock.Option{
+		"lock:plain": nil, "lock:fenced": {redlock.WithFence()}, "lock:one": {redlock.WithKeys("lock:two"), redlock.WithFence()},
+		"lock:shared": {redlock.WithShared()}, "lock:permits": {redlock.WithPermits(3)},
+	} {
+		take(t, c, key, opts...)
+	}
+	waiting := openConfig(t, redlock.Config{Masters: masters.Addrs()})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go waiting.NewMutex("lock:plain", long).Lock(ctx)
+	_, err = masters.Do(0, "SET", "{lock:shared}:writer", "1")
+	require.NoError(t, err)
+	beside := []string{"{lock:plain}:line", "{lock:permits}:permits", "{lock:fenced}:fence"}
+	require.Eventually(t, func() bool {
+		n, err := masters.Do(0, append([]string{"EXISTS"}, beside...)...)
+		return err == nil && n == int64(len(beside))
+	}, busy, 5*time.Millisecond)
+	all, err := masters.Do(0, "KEYS", "*")
+	require.NoError(t, err)
+	keys := slices.DeleteFunc(strings.Fields(fmt.Sprint(all)), func(key string) bool { return strings.Contains(key, "{}:since") })
+	require.GreaterOrEqual(t, len(keys), 10)
+	for _, key := range keys {
+		key = strings.Trim(key, "[]")
+		for _, command := range commands {
+			args := []string{strings.ToUpper(command), key}
+			switch command {
+			case "eval":
+				args = []string{"EVAL", "return redis.call('DEL', '" + key + "')", "0"}
+			case "info", "role", "time", "select", "evalsha", "script|load", "client|tracking", "client|caching", "cluster|slots", "cluster|info":
+				continue // of no key
+			case "zadd", "zrange", "zremrangebyscore":
+				args = append(args, "0", "1")
+			case "set", "pexpire", "pexpireat", "zrem", "zscore", "zrank", "delifeq":
+				args = append(args, "1")
+			case "delex":
+				args = append(args, "IFEQ", "1")
+			case "msetex":
+				args = []string{"MSETEX", "1", key, "1"}
+			}
+			require.Regexp(t, "^-(NOPERM|ERR The user|ERR ACL failure)|^-ERR .*can't access at least one of the keys", said(args...), args)
+		}
+	}
+	require.Equal(t, "$-1\r\n", said("GET", "other:k"))
+	require.Equal(t, ":0\r\n", said("DEL", "{other:k}:line"))
+
+	listens, err := new(net.Dialer).DialContext(t.Context(), "tcp", masters.Addr(0))
+	require.NoError(t, err)
+	defer listens.Close()
+	require.NoError(t, listens.SetDeadline(time.Now().Add(busy)))
+	_, err = listens.Write(resp.AppendCommand(resp.AppendCommand(nil, "HELLO", "3", "AUTH", "other", "password"), "CLIENT", "TRACKING", "ON", "BCAST"))
+	require.NoError(t, err)
+	heard := bufio.NewReader(listens)
+	for line := ""; line != "+OK\r\n"; line, err = heard.ReadString('\n') {
+		require.NoError(t, err)
+	}
+	take(t, c, "lock:secret")
+	for line := ""; line != "lock:secret\r\n"; line, err = heard.ReadString('\n') {
+		require.NoError(t, err)
 	}
 }
