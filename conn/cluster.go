@@ -240,7 +240,7 @@ type clusterTally struct {
 
 // The masters of a cluster are those that more than half of the sources name.
 type clusterMasters struct {
-	endpoints map[string]string // by id; empty unless more than half of the sources name that place
+	endpoints map[string]string // by id: those of which more than half of the sources name that place
 	most      int               // how many of those that were named there can be when all sources have answered
 }
 
@@ -274,10 +274,7 @@ func (t *clusterTally) masters() clusterMasters {
 		if 2*(votes+silent) > len(t.sources) {
 			all.most++
 		}
-		if 2*votes > len(t.sources) {
-			if 2*by[most] <= len(t.sources) { // a few could lead us anywhere while others are silent
-				most = ""
-			}
+		if 2*by[most] > len(t.sources) { // else a few could lead us anywhere while others are silent
 			all.endpoints[id] = most
 		}
 	}

@@ -41,7 +41,7 @@ func slotsReply(ranges ...string) string {
 }
 
 func valueOf(t testing.TB, text string) resp.Value {
-	r := resp.NewReader(len(text)+1, nodeLimits)
+	r := resp.NewReader(len(text)+1, resp.Limits{Elements: 1 << 20, Frame: maxView})
 	copy(r.Free(len(text)), text)
 	r.Advance(len(text))
 	v, err := r.Next()
@@ -207,7 +207,7 @@ func TestPlaceOfAMasterIsWhatMostCallIt(t *testing.T) {
 	for _, silent := range []string{"2", "3"} {
 		before := tally.answers[silent]
 		tally.answers[silent] = clusterAnswer{err: resp.ErrNeedMore}
-		require.Equal(t, map[string]string{"A": ""}, tally.masters().endpoints)
+		require.Empty(t, tally.masters().endpoints)
 		tally.answers[silent] = before
 	}
 }
@@ -218,7 +218,7 @@ func FuzzClusterSlots(f *testing.F) {
 		f.Add([]byte(slotsReply(ranges...)), 15)
 	}
 	f.Fuzz(func(t *testing.T, text []byte, slot int) {
-		r := resp.NewReader(len(text)+1, nodeLimits)
+		r := resp.NewReader(len(text)+1, resp.Limits{Elements: 1 << 20, Frame: maxView})
 		copy(r.Free(len(text)+1), text)
 		r.Advance(len(text))
 		v, err := r.Next()

@@ -29,11 +29,13 @@ var askSlotEvery = time.Second
 // not name another master of our slot.
 const viewLasts = 10 * time.Second
 
-// nodeLimits are those of an answer of a node. All that are asked have maxAnswers bytes together: for 500 masters with two
-// ranges of slots each, or 50 with two hundred.
-var nodeLimits = resp.Limits{Elements: 1 << 20, Frame: 16 << 20}
-
-const maxAnswers = 128 << 20
+// A node's view of the cluster has maxView bytes, and all that are asked have maxViews together: for 500 masters with two
+// ranges of slots each, or 50 with two hundred. Its other answers are short.
+const (
+	maxView   = 16 << 20
+	maxViews  = 128 << 20
+	maxAnswer = 64 << 10
+)
 
 // A clusterSurvey asks the nodes of a cluster who has the slot.
 type clusterSurvey struct {
@@ -51,7 +53,7 @@ type clusterSurvey struct {
 
 func newSurvey(a Address, opt *Options) *clusterSurvey {
 	s := &clusterSurvey{addr: a, opt: *opt, running: map[string]context.CancelFunc{}}
-	s.opt.Limits = nodeLimits
+	s.opt.Limits = resp.Limits{Frame: maxAnswer}
 	s.tally.answers = map[string]clusterAnswer{}
 	return s
 }
@@ -115,7 +117,6 @@ func (s *clusterSurvey) only(nodes ...[]string) {
 // the node has answered.
 func (s *clusterSurvey) askOn(ctx context.Context, timeout time.Duration, at string) (answered bool, err error) {
 	opt := s.opt
-	opt.Limits.Frame = s.frame()
 	q := asker{dialing: dialing{addr: s.addr, opt: &opt}}
 	dctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -145,11 +146,11 @@ func (s *clusterSurvey) askOn(ctx context.Context, timeout time.Duration, at str
 	}
 }
 
-// frame is how many bytes an answer of a node may have now.
-func (s *clusterSurvey) frame() int {
+// limits are those of a node's view now.
+func (s *clusterSurvey) limits() resp.Limits {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return min(nodeLimits.Frame, maxAnswers/max(1, len(s.running)))
+	return resp.Limits{Elements: 1 << 20, Frame: min(maxView, maxViews/max(1, len(s.running)))}
 }
 
 // A nodeView is what a node has said on a connection.
@@ -203,6 +204,7 @@ func (n *nodeView) ask(ctx context.Context) (a clusterAnswer, err error) {
 		slots, err = true, q.send(clusterSlots)
 	}
 	if err == nil && slots {
+		q.conn.Raise(n.survey.limits())
 		err = q.expect("", func(v resp.Value) error { return n.take(v, &a) })
 		n.viewed, n.said = a.asked, text
 	}

@@ -111,6 +111,17 @@ func TestAnswersOfNodesAreBoundedTogether(t *testing.T) {
 		require.LessOrEqual(t, nodes*conn.AnswerBytes(nodes), 128<<20)
 		require.Greater(t, conn.AnswerBytes(nodes), 200<<10)
 	}
+
+	// One of 40 says more than a 40th.
+	nodes, at := nodesOf(t, 40)
+	for _, n := range nodes {
+		n.answer("GET", down)
+	}
+	nodes[1].answer("CLUSTER SLOTS", "*40000\r\n"+strings.Repeat("$100\r\n"+strings.Repeat("x", 100)+"\r\n", 40_000))
+	opt := ofLocks
+	opt.DialTimeout = patient
+	_, err := conn.Dial(t.Context(), cluster(t, at[0]), opt)
+	require.ErrorContains(t, err, "node "+at[1]+": resp: too many bytes")
 }
 
 // Where servers lead, a link-local address is nobody's master, unless it is listed.

@@ -34,5 +34,5 @@ func AnswerBytes(nodes int) int {
 	for i := range nodes {
 		s.running[string(rune(i))] = func() {}
 	}
-	return s.frame()
+	return s.limits().Frame
 }
