@@ -3,6 +3,7 @@ package redlock
 import (
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"strconv"
 	"sync/atomic"
@@ -199,6 +200,12 @@ func TestAHandedOverLockBesideAWrittenCounter(t *testing.T) {
 func TestAMasterThatLiesAboutTheCounter(t *testing.T) {
 	t.Parallel()
 	asked := atomic.Int64{}
+	numbers := []func() int64{ // the first is within the bounds
+		func() int64 { return time.Now().Add(23 * time.Hour).UnixMicro() },
+		func() int64 { return time.Now().Add(25 * time.Hour).UnixMicro() },
+		func() int64 { return quorum.MaxFence - 7 },
+		func() int64 { return math.MaxInt64 - 1023 },
+	}
 	liar := conntest.Listen(t, func(c net.Conn) {
 		commands := wire.NewReader(c)
 		for {
@@ -218,8 +225,7 @@ func TestAMasterThatLiesAboutTheCounter(t *testing.T) {
 			case "DELEX", "DELIFEQ", "MSETEX":
 				reply = "-ERR unknown command\r\n"
 			case "EVALSHA", "EVAL":
-				asked.Add(1)
-				reply = ":9223372036854774784\r\n"
+				reply = fmt.Sprintf(":%d\r\n", numbers[asked.Add(1)%int64(len(numbers))]())
 			}
 			io.WriteString(c, reply)
 		}
