@@ -107,16 +107,8 @@ func (a *attempt) takeOthers(ctx context.Context, e *RoundError) *RoundError {
 	return e
 }
 
-// namedOwner returns the owner that its tokens name; empty for no owner.
-func (m *Mutex) namedOwner() string {
-	switch m.owner {
-	case "":
-		return m.client.owner
-	case NoOwner:
-		return ""
-	}
-	return m.owner
-}
+// namedOwner returns the owner that its tokens name.
+func (m *Mutex) namedOwner() string { return cmp.Or(m.owner, m.client.owner) }
 
 // take tries to take the lock on the masters, or one slot of it.
 //

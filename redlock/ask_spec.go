@@ -71,7 +71,7 @@ func (s *spec) canStay() bool {
 
 // alike reports whether two locks that can stay differ in nothing that the masters know.
 func (s *spec) alike(t *spec) bool {
-	return t.canStay() && (s.numbers == nil) == (t.numbers == nil) && s.key == t.key && s.term == t.term && s.timeout == t.timeout && s.owner == t.owner && slices.Equal(s.names(), t.names())
+	return t.canStay() && (s.numbers == nil) == (t.numbers == nil) && s.key == t.key && s.term == t.term && s.owner == t.owner && slices.Equal(s.names(), t.names())
 }
 
 // inTheWayOf reports whether the two locks exclude each other, or are permits of one number.

@@ -168,11 +168,8 @@ func prepare(cfg Config) *Client {
 	c.releases.core = &c.core
 	c.meeting.init()
 	c.shut, c.closed, c.replacing = make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
-	switch c.owner = cfg.Owner; c.owner {
-	case "":
+	if c.owner = cfg.Owner; c.owner == "" {
 		c.owner = defaultOwner(cfg.ClientName)
-	case NoOwner:
-		c.owner = ""
 	}
 	c.events.init(cfg.Observers, clock.Now)
 	c.cfg.setDefaults()

@@ -62,7 +62,7 @@ func TestComingFromTwoCommands(t *testing.T) {
 		c, say := theOnly(t)
 		require.Equal(t, int64(1), say("SETNX", "k", "theirs"))
 		require.ErrorIs(t, c.NewMutex("k", long).TryLock(t.Context()), redlock.ErrHeld)
-		require.Equal(t, redlock.NoExpiry, onlyHolder(t, c).TTL)
+		require.Negative(t, onlyHolder(t, c).TTL)
 
 		m, locked := lockInBackground(t, c, "k")
 		require.Equal(t, int64(1), say("DEL", "k"))
@@ -178,7 +178,7 @@ func TestComingFromTimestamps(t *testing.T) {
 		c, say := theOnly(t)
 		say("SETNX", "k", "1")
 		require.ErrorIs(t, c.NewMutex("k", long).TryLock(t.Context()), redlock.ErrHeld)
-		require.Equal(t, redlock.NoExpiry, onlyHolder(t, c).TTL)
+		require.Negative(t, onlyHolder(t, c).TTL)
 		require.Equal(t, "1", say("GET", "k"))
 		m, locked := lockInBackground(t, c, "k")
 		require.Equal(t, int64(1), say("DEL", "k"))

@@ -125,8 +125,8 @@ type Config struct {
 	ClientName string
 	// Owner is in front of every token, so that everybody can see who holds a lock. It is
 	// printable ASCII without spaces, up to 128 bytes. Empty means name@host:pid, or host:pid
-	// without a ClientName; NoOwner means none. It is a hint for people: any user who may write
-	// the key can write any name.
+	// without a ClientName. It is a hint for people: any user who may write the key can write any
+	// name.
 	Owner string
 
 	// DialTimeout bounds one connect with its handshake, and how long Open waits for a majority. A master that has
@@ -251,10 +251,8 @@ func (cfg *Config) check() error {
 	if err := cfg.checkPrefix(); err != nil {
 		return err
 	}
-	if cfg.Owner != NoOwner {
-		if err := kind.CheckOwner(cfg.Owner); err != nil {
-			return err
-		}
+	if err := kind.CheckOwner(cfg.Owner); err != nil {
+		return err
 	}
 	if !(cfg.DriftFactor >= 0 && cfg.DriftFactor < 1) {
 		return fmt.Errorf("drift factor %v is not within 0 and 1", cfg.DriftFactor)

@@ -17,7 +17,7 @@
 //
 //	validity = TTL - (now-T1) - drift,   drift = TTL*0.01 + 2 ms
 //
-// is above zero. [Mutex.Until] is its end. Otherwise a release goes to all masters at once, also
+// is above zero. [Mutex.Remaining] is what is left of it. Otherwise a release goes to all masters at once, also
 // to those that said no.
 //
 // Contenders that begin at about the same time can split the votes. Then one of them goes on, so
@@ -160,7 +160,7 @@
 //	WithShared     yes         no         -            no
 //	WithPermits    no          no         no           -
 //
-// WithToken, WithOwner, WithRoundTimeout and WithMaxLifetime go with all, and WithMinHold with
+// WithToken, WithOwner and WithMaxLifetime go with all, and WithMinHold with
 // all but WithShared. Which locks on one key exclude each other:
 //
 //	               plain, fenced, other libraries   several keys   reader      permit
@@ -169,8 +169,8 @@
 //	reader         excludes                         excludes       together    -
 //	permit         -                                -              -           up to k
 //
-// [WithSecond] goes with the plain lock alone, and with WithOwner, WithRoundTimeout,
-// WithMaxLifetime and WithMinHold.
+// [WithSecond] goes with the plain lock alone, and with WithOwner, WithMaxLifetime and
+// WithMinHold.
 //
 // # Names
 //
@@ -311,7 +311,7 @@
 //	too few masters answer            likewise
 //	the other system's session ends   it is lost: its context ends by then, and the masters' lock is released
 //	the masters lose the key          it is lost: its context ends. The second lock remains until Unlock, or until
-//	                                  the end of the last validity that Until has returned. The Mutex takes no
+//	                                  the end of the last validity that Remaining has returned. The Mutex takes no
 //	                                  other lock before then
 //	the holder forgets it             both end with the validity
 //	the process dies                  the masters' ends with the TTL, the second with its session

@@ -42,7 +42,7 @@ var (
 	ErrRevoked error = revoked{}
 	// ErrMaxLifetime is the cause of KeepAlive's context when the maximum lifetime has passed
 	// ([WithMaxLifetime]). The lock is not lost: it stays valid until it is released, or until
-	// Until.
+	// its validity ends.
 	ErrMaxLifetime = errors.New("redlock: the maximum lifetime has passed")
 	// ErrSecond: the lock in the other system ([WithSecond]) could not be taken or released, as
 	// that system fails; or it was lost.
@@ -81,7 +81,7 @@ type RoundError struct {
 	// HeldBy and HeldFor say who holds the key, and how long the key still lives if its holder
 	// does not renew it. They are known for a Lock that has run out of time (ErrHeld), and if an
 	// attempt that met a split had to ask. HeldBy is the holder's owner (Config.Owner, WithOwner), which is a hint. It is empty if the holder
-	// has published none. HeldFor is NoExpiry if the key does not expire, and 0 if nothing is
+	// has published none. HeldFor is below 0 if the key does not expire, and 0 if nothing is
 	// known. Of permits, they are about the one that ends first; of readers, about the one that
 	// ends last.
 	HeldBy  string

@@ -41,7 +41,7 @@ func TestLockThatNeedsAReplacedMasterIsLostAtOnce(t *testing.T) {
 	held, stop := kept.KeepAlive(t.Context())
 	defer stop()
 
-	before := plain.Until()
+	before := redlock.Until(plain)
 	groups.Switch(0)
 	conntest.Soon(t, "the lock is lost, as no majority can be proven", held.Done())
 	cause := context.Cause(held)
@@ -51,7 +51,7 @@ func TestLockThatNeedsAReplacedMasterIsLostAtOnce(t *testing.T) {
 	require.ErrorAs(t, cause, &round)
 	var quarantined *mux.QuarantineError
 	require.True(t, errors.As(round.Votes[0].Err, &quarantined) || errors.Is(round.Votes[0].Err, mux.ErrSwitched), cause)
-	require.Eventually(t, func() bool { return plain.Until().After(before) }, time.Minute, 5*time.Millisecond, "the other was checked and survives")
+	require.Eventually(t, func() bool { return redlock.Until(plain).After(before) }, time.Minute, 5*time.Millisecond, "the other was checked and survives")
 	require.NoError(t, plain.Unlock(t.Context()))
 	require.ErrorIs(t, kept.Unlock(t.Context()), redlock.ErrNotHeld)
 }

@@ -244,7 +244,7 @@ func TestHarmedMinority(t *testing.T) {
 			// One yes, one no, and the harmed one.
 			_, err := h.masters.Do(1, "SET", "split", "another's")
 			require.NoError(t, err)
-			split := client.NewMutex("split", long, redlock.WithRoundTimeout(50*time.Millisecond))
+			split := redlock.Within(client.NewMutex("split", long), 50*time.Millisecond)
 			require.Eventually(t, func() bool { // it may be connecting again
 				err := split.TryLock(t.Context())
 				if err == nil { // it is not harmed yet

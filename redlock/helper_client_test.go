@@ -146,3 +146,12 @@ func asker(t *testing.T, masters *redlocktest.Masters) func(args ...string) any 
 		return v
 	}
 }
+
+// Within returns the Mutex, whose rounds end after d, whatever its TTL is.
+func Within(m *Mutex, d time.Duration) *Mutex {
+	m.timeout = d
+	return m
+}
+
+// Until returns the end of the lock's validity.
+func Until(m *Mutex) time.Time { return time.Now().Add(m.Remaining()) }

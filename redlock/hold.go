@@ -173,7 +173,7 @@ func (h *hold) taken(now func() time.Duration) bool {
 }
 
 // backingMustStay reports whether the second lock must stay, even if the masters have lost the lock, because a
-// validity that Until has returned is not over. One goroutine may rely on that validity while another goroutine
+// validity that Remaining has returned is not over. One goroutine may rely on that validity while another goroutine
 // uses the same Mutex:
 //
 //   - A TryLock or Lock that begins now is refused (attempt.once).
@@ -183,7 +183,7 @@ func (h *hold) taken(now func() time.Duration) bool {
 //   - Extend and KeepAlive fail if the masters have lost the lock. The timer (secondOver) releases the second lock
 //     when that validity is over.
 //
-// Before the second lock is taken, Until returns zero. Once the second lock is lost, nothing is left to keep.
+// Before the second lock is taken, Remaining returns 0. Once the second lock is lost, nothing is left to keep.
 // mu is held.
 func (h *hold) backingMustStay(now time.Duration) bool {
 	return h.backing != nil && !h.backing.lost() && h.backing.until > now

@@ -20,13 +20,13 @@ func TestRecheckSparesWhatOthersRenew(t *testing.T) {
 		c.groups = true // as if one were a group's
 		var kept []context.Context
 		for i := range 10 {
-			m := c.NewMutex("k"+strconv.Itoa(i), 6*time.Second, WithRoundTimeout(time.Second))
+			m := Within(c.NewMutex("k"+strconv.Itoa(i), 6*time.Second), time.Second)
 			require.NoError(t, m.TryLock(t.Context()))
 			k, stop := m.KeepAlive(t.Context())
 			defer stop()
 			kept = append(kept, k)
 		}
-		slow := c.NewMutex("slow", 60*time.Second, WithRoundTimeout(4*time.Second))
+		slow := Within(c.NewMutex("slow", 60*time.Second), 4*time.Second)
 		require.NoError(t, slow.TryLock(t.Context()))
 		time.Sleep(2 * time.Millisecond) // until the stragglers are there, too
 		r.set(func(m *fakeMaster) { m.keys["slow"] = fakeKey{"foreign", r.clock() + time.Hour} }, 0)
@@ -55,7 +55,7 @@ func TestRecheckKnowsLocksThatWereHandedOver(t *testing.T) {
 	})
 }
 
-// Whoever has read Until may rely on it without looking again. So a lock that is lost because of a switch keeps the
+// Whoever has read Remaining may rely on it without looking again. So a lock that is lost because of a switch keeps the
 // others out until then, or until its holder lets go.
 func TestALockThatASwitchHasLostKeepsTheOthersOut(t *testing.T) {
 	for _, unlocked := range []bool{false, true} {
@@ -65,7 +65,7 @@ func TestALockThatASwitchHasLostKeepsTheOthersOut(t *testing.T) {
 			time.Sleep(2 * time.Millisecond) // until the stragglers are there, too
 			r.set(flush, 0)
 			r.set(freeze, 0, 1)
-			until := m.Until()
+			until := Until(m)
 			c.rechecker.recheckAll()
 			require.Zero(t, m.Remaining())
 			r.set(thaw, 0, 1)
@@ -92,7 +92,7 @@ func TestALateRoundDoesNotReleaseWhatASwitchHasLost(t *testing.T) {
 			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 				c.groups = true // as if one were a group's
 				m, over := underExtension(t, c, r, extend, func() {})
-				until := m.Until()
+				until := Until(m.Mutex)
 				r.set(flush, 0)
 				r.set(freeze, 0, 1)
 				c.rechecker.recheckAll()
@@ -169,7 +169,7 @@ func TestStaleSuccessIsReleased(t *testing.T) {
 			}
 			return now()
 		}
-		require.ErrorIs(t, c.NewMutex("k", ttl, WithRoundTimeout(time.Minute)).TryLock(t.Context()), ErrNoQuorum)
+		require.ErrorIs(t, Within(c.NewMutex("k", ttl), time.Minute).TryLock(t.Context()), ErrNoQuorum)
 		time.Sleep(10 * time.Millisecond)
 		require.Zero(t, r.keys())
 	})
@@ -211,8 +211,8 @@ func TestRecheckIsRepeatedOnce(t *testing.T) {
 		kept bool
 	}{"slow for a moment": {timeout * 3 / 2, true}, "slow for longer": {timeout * 5 / 2, false}} {
 		t.Run(name, func(t *testing.T) {
-			simulated(t, 3, Config{}, func(t *testing.T, client *Client, r *fakeRounds) {
-				m := taken(t, client, WithRoundTimeout(timeout))
+			simulated(t, 3, Config{RoundTimeout: timeout}, func(t *testing.T, client *Client, r *fakeRounds) {
+				m := taken(t, client)
 				r.set(func(f *fakeMaster) { f.frozen = true }, 0, 1)
 				thaw := time.AfterFunc(c.slow, func() { r.set(func(f *fakeMaster) { f.frozen = false }, 0, 1) })
 				defer thaw.Stop()

@@ -219,7 +219,6 @@ func TestOtherLocksAreNotHandedOver(t *testing.T) {
 		before       func(m *Mutex, t *testing.T)
 	}{
 		"another owner":    {[]Option{WithOwner("o")}, []Option{WithOwner("p")}, nil},
-		"another timeout":  {nil, []Option{WithRoundTimeout(time.Second)}, nil},
 		"a least hold":     {[]Option{WithMinHold(time.Millisecond)}, []Option{WithMinHold(time.Millisecond)}, nil},
 		"other keys":       {[]Option{WithKeys("l")}, []Option{WithKeys("m")}, nil},
 		"a fence is asked": {nil, []Option{WithFence()}, nil},

@@ -259,7 +259,7 @@ func (r *renewer) lose(h *hold, token []byte, failure *RoundError) {
 	r.noteLost(h, token, failure)()
 }
 
-// loseUnseen is lose for a holder that did not ask. It may have read Until, and rely on that without another look. So
+// loseUnseen is lose for a holder that did not ask. It may have read Remaining, and rely on that without another look. So
 // while the validity lasts that it was told of, the lock is left on the masters, where it keeps the others out. The
 // holder's Unlock releases it, or its next attempt, or its TTL ends it.
 func (r *renewer) loseUnseen(h *hold, token []byte, failure *RoundError) {

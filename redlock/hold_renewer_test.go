@@ -70,7 +70,7 @@ func TestRenewalThatComesTooLateDoesNotCount(t *testing.T) {
 			},
 			then: func(s *renewed) {
 				require.ErrorIs(s, s.held.Err(), context.Canceled)
-				require.Zero(s, s.m.Until())
+				require.Zero(s, s.m.Remaining())
 				require.NoError(s, s.m.TryLock(s.Context()), "it must not be taken for one that holds the lock")
 			},
 		},

@@ -21,15 +21,11 @@ import (
 // no secret, but hidden like one.
 var UnknownToken = census.Unknown
 
-// NoExpiry is the TTL of a [Holder], and the HeldFor of a [RoundError], if the key does not
-// expire. No Redlock library sets such a key.
-const NoExpiry = census.NoExpiry
-
 // A Holder is what one master says about who holds a key.
 type Holder struct {
 	Addr   string        // the master's address, never with a password
 	Token  Secret        // zero if the key is free there, or Err is set; UnknownToken if it is no lock
-	TTL    time.Duration // how long the key has still to live; NoExpiry if it does not expire
+	TTL    time.Duration // how long the key has still to live; below 0 if it does not expire, which no Redlock library sets
 	Permit int           // the number of the permit, from 1 on; 0 if permits were not asked for
 	Fence  uint64        // the last fence that was given there, even if the key is free; 0 if it was not asked for
 	Size   int64         // bytes of the string that the key holds, if it is too long for a lock's; otherwise 0
@@ -222,7 +218,7 @@ type holderSummary struct {
 	votes   int           // masters that name it; 0 if no holder is known
 	masters int           // how many there are
 	silent  bool          // some have not answered
-	left    time.Duration // until so few masters have it that the lock is free; NoExpiry if never
+	left    time.Duration // until so few masters have it that the lock is free; below 0 if never
 }
 
 // leading returns the summary of the one that holds the key on most masters.
@@ -237,7 +233,7 @@ func last(t *census.Tally) holderSummary {
 
 // soonest returns the summary of the permit that is free first, if none is renewed.
 func soonest(t *census.Tally) holderSummary {
-	return pickHolder(t, func(a, b holderSummary) bool { return uint64(a.left) < uint64(b.left) }) // NoExpiry is the longest
+	return pickHolder(t, func(a, b holderSummary) bool { return uint64(a.left) < uint64(b.left) }) // below 0 is the longest
 }
 
 // pickHolder returns the summary that comes before all others, or the first of equal ones. A

@@ -64,7 +64,7 @@ type LockHolder struct {
 	Permit  int           // the number of the permit, from 1 on; 0 if there are none
 	Held    bool          // a majority of the masters names it
 	Masters []string      // the addresses of those that name it
-	TTL     time.Duration // until no majority has it if it is not renewed, or nobody, if none has; NoExpiry for never
+	TTL     time.Duration // until no majority has it if it is not renewed, or nobody, if none has; below 0 for never
 	Revoked bool          // the lock was revoked, and its holder has not let go yet ([Client.Revoke])
 	Reason  string        // ... and why
 }

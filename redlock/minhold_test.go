@@ -370,7 +370,7 @@ func TestOnceInThePeriod(t *testing.T) {
 			if err := m.Lock(t.Context()); err != nil {
 				return err
 			}
-			work(m.Until().Add(m.term.Drift - brief))
+			work(Until(m).Add(m.term.Drift - brief))
 			return m.Unlock(t.Context())
 		},
 	} {

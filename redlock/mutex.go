@@ -54,13 +54,13 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 	c.check()
 	given := ttl
 	ttl = ttl.Truncate(time.Millisecond) // which is what the masters count in
-	o := options{timeout: c.cfg.roundTimeout(ttl)}
+	var o options
 	if len(opts) > 0 {
-		chosen := o // on the heap, as an Option may keep it
+		chosen := new(options) // on the heap, as an Option may keep it
 		for _, opt := range opts {
-			opt(&chosen)
+			opt(chosen)
 		}
-		o = chosen
+		o = *chosen
 	}
 	both := new(struct {
 		Mutex
@@ -68,7 +68,7 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 	})
 	m := &both.Mutex
 	m.client, m.invalid, m.tokenText = c, o.invalid, &both.token
-	m.spec = spec{kind: kind.Plain{}, traits: &ordinary, key: key, term: quorum.NewTerm(ttl, c.cfg.DriftFactor), timeout: o.timeout}
+	m.spec = spec{kind: kind.Plain{}, traits: &ordinary, key: key, term: quorum.NewTerm(ttl, c.cfg.DriftFactor), timeout: c.cfg.roundTimeout(ttl)}
 	if c.cfg.Prefix != "" {
 		m.spec.traits = &traits{prefixed: c.cfg.Prefix + key}
 	}
@@ -178,36 +178,10 @@ func (m *Mutex) Fence() uint64 {
 // Client returns the client that has made the Mutex.
 func (m *Mutex) Client() *Client { return m.mustClient() }
 
-// Until returns the end of the lock's validity. Until then the lock is provably held, if the
-// masters' clocks keep their promise (see the package comment). The end is in the past once the
-// lock has expired. It is zero while the Mutex is unlocked, or holds a lock that was handed over
-// and not extended yet.
-//
-// If the machine is suspended after the call, the returned time is too late by the suspension.
-// Remaining counts suspended time.
-func (m *Mutex) Until() time.Time {
-	c := m.mustClient()
-	m.checkSecond()
-	m.mu.Lock()
-	now, until := c.now(), m.until
-	switch {
-	case m.awaitsSecond():
-		until = 0
-	case m.backing.lost():
-		until = min(until, now)
-	}
-	m.mu.Unlock()
-	if until == 0 {
-		return time.Time{}
-	}
-	return time.Now().Add(until - now)
-}
-
-// Held reports whether the lock is valid now: whether Remaining is above 0.
-func (m *Mutex) Held() bool { return m.Remaining() > 0 }
-
-// Remaining returns how much is left of the lock's validity, and counts suspended time. It is 0
-// if nothing is left, or if the end is not known.
+// Remaining returns how much is left of the lock's validity. For so long the lock is provably held, if
+// the masters' clocks keep their promise (see the package comment). It counts time for which the machine is
+// suspended. It is 0 if nothing is left, while the Mutex is unlocked, and for a lock that was handed over and
+// not extended yet.
 func (m *Mutex) Remaining() time.Duration {
 	c := m.mustClient()
 	m.checkSecond()
@@ -272,7 +246,7 @@ func (m *Mutex) stale(op Op, k *call, err error, note string) *RoundError {
 //	                       lost the key; or it was revoked, and the error wraps ErrRevoked, too
 //	ErrExpired             its validity ended during the round
 //	ErrNoQuorum            too few masters answered, or too few whose yes counts (rule 3 of the
-//	                       package comment): it stays valid until Until
+//	                       package comment): it stays valid for what Remaining says
 //	ErrClosed              the client is closed; likewise
 //	the context's error    ctx ended before the masters had decided; likewise
 func (m *Mutex) Extend(ctx context.Context) error {

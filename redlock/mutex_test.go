@@ -16,7 +16,6 @@ func TestLockIsHandedOverByItsToken(t *testing.T) {
 		heir := c2.NewMutex("k", ttl, WithToken(m.Token()))
 		require.Equal(t, m.Token(), heir.Token())
 		require.Zero(t, heir.Remaining(), "its validity is unknown")
-		require.Zero(t, heir.Until())
 		time.Sleep(time.Second)
 		require.NoError(t, heir.Extend(t.Context()))
 		require.Equal(t, ttl-m.term.Drift-time.Millisecond, heir.Remaining())
@@ -75,11 +74,11 @@ func TestFailedAttemptKeepsAHandedOverToken(t *testing.T) {
 		m := taken(t, c)
 		heir := c.NewMutex("k", ttl, WithToken(m.Token()))
 		require.ErrorIs(t, heir.TryLock(t.Context()), ErrHeld)
-		require.False(t, heir.Held(), "that is not known")
+		require.Zero(t, heir.Remaining(), "that is not known")
 		require.NoError(t, heir.Extend(t.Context()))
-		require.True(t, heir.Held())
+		require.Positive(t, heir.Remaining())
 		time.Sleep(ttl)
-		require.False(t, heir.Held())
+		require.Zero(t, heir.Remaining())
 	})
 }
 
@@ -93,7 +92,6 @@ func TestMutexThatCannotBeIsReportedByItsUse(t *testing.T) {
 			"TTL 999µs is too short":         c.NewMutex("k", 999*time.Microsecond),
 			"TTL 9.999ms is too short":       c.NewMutex("k", 9999*time.Microsecond),
 			"the token that was handed over": c.NewMutex("k", ttl, WithToken("")),
-			"round timeout 0s is not":        c.NewMutex("k", ttl, WithRoundTimeout(0)),
 			"maximum lifetime -1ns is not":   c.NewMutex("k", ttl, WithMaxLifetime(-1)),
 		} {
 			ctx := t.Context()
@@ -144,7 +142,6 @@ func TestRoundTimeoutFollowsTheTTLWithinBounds(t *testing.T) {
 		} {
 			require.Equal(t, want, c.NewMutex("k", ttl).timeout)
 		}
-		require.Equal(t, time.Minute, c.NewMutex("k", ttl, WithRoundTimeout(time.Minute)).timeout)
 
 		r.set(freeze, 0, 1)
 		since := r.now()

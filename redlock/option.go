@@ -22,7 +22,6 @@ type options struct {
 	permits  int    // 0 for a lock without permits
 	token    string // that was handed over; empty for none
 	owner    string // that tokens name; empty for the client's
-	timeout  time.Duration
 	lifetime time.Duration
 	minHold  time.Duration // how long a lock stays on the masters at least; 0 if it does not stay
 	second   Second        // takes the second lock; nil for none
@@ -276,27 +275,17 @@ func WithToken(token string) Option {
 // WithOwner publishes a value with the lock, in place of Config.Owner. [Client.Watch],
 // [Holder.Owner] and [RoundError].HeldBy tell it to all that ask who holds the lock. An address
 // is of most use, so that others find the holder. The value is a part of the token, so it comes
-// and goes with the lock. It is printable ASCII without spaces, 1 to 128 bytes. [NoOwner]
-// publishes none. It is a hint: any user who may write the key can publish any value. So a client
-// of a published address checks who answers there, by TLS for example.
+// and goes with the lock. It is printable ASCII without spaces, 1 to 128 bytes. It
+// is a hint: any user who may write the key can publish any value. So a client of a published
+// address checks who answers there, by TLS for example.
 func WithOwner(value string) Option {
 	return func(o *options) {
 		if value == "" {
-			o.invalid = errors.New("the owner is empty: NoOwner names nobody")
+			o.invalid = errors.New("the owner is empty")
 		} else if err := kind.CheckOwner(value); err != nil {
 			o.invalid = err
 		}
 		o.owner = value
-	}
-}
-
-// WithRoundTimeout replaces Config.RoundTimeout. It must be above zero.
-func WithRoundTimeout(d time.Duration) Option {
-	return func(o *options) {
-		if d <= 0 {
-			o.invalid = fmt.Errorf("round timeout %v is not above zero", d)
-		}
-		o.timeout = d
 	}
 }
 
@@ -375,8 +364,8 @@ func WithMinHold(d time.Duration) Option {
 //     fails with ErrSecond if the other system has not confirmed.
 //   - The lock is lost when either is lost: KeepAlive's context ends then. If the second lock is
 //     lost, the masters' lock is released. If the masters' lock is lost, the second one remains
-//     until Unlock, or until the end of the last validity that Until has returned: a holder that
-//     goes by Until is alone until then. As another goroutine may be that holder, TryLock on the
+//     until Unlock, or until the end of the last validity that Remaining has returned: a holder that
+//     goes by that is alone until then. As another goroutine may be that holder, TryLock on the
 //     same Mutex fails with ErrHeld meanwhile, and Lock waits.
 //   - [Mutex.Fence] is the fence of the second lock: etcd's revision, ZooKeeper's zxid. So
 //     WithFence is refused, and so are WithKeys, WithPermits, WithShared and WithToken.
@@ -400,7 +389,7 @@ func WithSecond(s Second) Option {
 // keep it for ever. d must be above zero.
 //
 // The context ends then with the cause [ErrMaxLifetime], and Do returns that error. It is no
-// loss: no other has had the lock, which stays valid until Until, or until Unlock.
+// loss: no other has had the lock, which stays valid for what Remaining says, or until Unlock.
 func WithMaxLifetime(d time.Duration) Option {
 	return func(o *options) {
 		if d <= 0 {

@@ -21,7 +21,7 @@ func TestWhatGoesTogether(t *testing.T) {
 func goTogether(t *testing.T, c *Client) {
 	options := map[string]Option{
 		"fence": WithFence(), "keys": WithKeys("l"), "shared": WithShared(), "permits": WithPermits(4), "second": WithSecond(newOther(0)),
-		"token": WithToken("t.1.4"), "owner": WithOwner("o"), "round timeout": WithRoundTimeout(time.Second),
+		"token": WithToken("t.1.4"), "owner": WithOwner("o"),
 		"max lifetime": WithMaxLifetime(time.Minute), "min hold": WithMinHold(time.Minute),
 	}
 	never := map[string]bool{
@@ -42,7 +42,7 @@ func goTogether(t *testing.T, c *Client) {
 		}
 	}
 	for _, kind := range []string{"", "fence", "keys", "fence, keys", "shared", "shared, fence", "permits"} {
-		opts := []Option{options["token"], options["owner"], options["round timeout"], options["max lifetime"]}
+		opts := []Option{options["token"], options["owner"], options["max lifetime"]}
 		if !strings.Contains(kind, "shared") {
 			opts = append(opts, options["min hold"])
 		}

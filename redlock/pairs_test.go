@@ -185,7 +185,7 @@ func (d *duel) begin() {
 }
 
 func (d *duel) party(who string, c *Client) *party {
-	return &party{who: who, Mutex: c.NewMutex("k", pairTTL, d.opts...)}
+	return &party{who: who, Mutex: Within(c.NewMutex("k", pairTTL, d.opts...), 50*time.Millisecond)}
 }
 
 func (d *duel) wrong(format string, args ...any) {
@@ -469,7 +469,7 @@ func TestWhateverTwoThingsMeet(t *testing.T) {
 				t.Parallel()
 				simulated(t, 3, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
 					other, _ := another(t, r, Config{})
-					d := &duel{t: t, r: r, other: other, opts: append(opts, WithRoundTimeout(50*time.Millisecond))}
+					d := &duel{t: t, r: r, other: other, opts: opts}
 					d.rival = d.party("the rival", other)
 					d.begin()
 					for i, second := range moves {

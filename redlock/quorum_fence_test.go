@@ -109,7 +109,7 @@ func TestAFenceThatAQuorumDoesNotRememberIsNotGiven(t *testing.T) {
 			r.set(func(m *fakeMaster) { m.delay = time.Millisecond }, 1)
 			r.set(func(m *fakeMaster) { m.delay = time.Hour }, 2)
 			r.set(c.does, 0, 1)
-			m := client.NewMutex("k", 80*time.Millisecond, WithFence(), WithRoundTimeout(time.Second))
+			m := Within(client.NewMutex("k", 80*time.Millisecond, WithFence()), time.Second)
 			require.ErrorIs(t, m.TryLock(t.Context()), c.want, name)
 			require.Zero(t, m.Fence(), name)
 			require.EqualValues(t, 1, client.Stats().FenceRaised, name)
@@ -127,7 +127,7 @@ func TestASecondRoundTakesOfTheValidity(t *testing.T) {
 		for i := range 3 {
 			r.set(func(m *fakeMaster) { m.counters["k"] = time.Now().Add(time.Hour).UnixMicro() + int64(i) }, i)
 		}
-		m := c.NewMutex("k", time.Second, WithFence(), WithRoundTimeout(time.Second))
+		m := Within(c.NewMutex("k", time.Second, WithFence()), time.Second)
 		begun := c.now()
 		require.NoError(t, m.TryLock(t.Context()))
 		require.Equal(t, 20*time.Millisecond, c.now()-begun)
@@ -208,7 +208,7 @@ func TestAHandedOverLockWhoseFenceIsRaised(t *testing.T) {
 		for i := range 3 {
 			r.set(func(m *fakeMaster) { m.counters["k"] += 1 + int64(i); m.delay = far }, i)
 		}
-		h := c.NewMutex("k", time.Second, WithFence(), WithToken(m.Token()), WithRoundTimeout(5*far))
+		h := Within(c.NewMutex("k", time.Second, WithFence(), WithToken(m.Token())), 5*far)
 		raises := func(args []string) bool { return args[1] == kind.RaiseScript.Hash }
 		r.set(func(m *fakeMaster) { m.vanish = raises }, all(3)...)
 		require.ErrorIs(t, h.Extend(t.Context()), ErrNoQuorum)

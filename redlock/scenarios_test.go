@@ -589,7 +589,7 @@ func majorityHangs(s leadership) {
 	for i := range s.spare() + 1 {
 		s.masters.Pause(i)
 	}
-	m := s.lock(long, redlock.WithRoundTimeout(50*time.Millisecond))
+	m := redlock.Within(s.lock(long), 50*time.Millisecond)
 	err := m.TryLock(s.Context())
 	require.ErrorIs(s, err, redlock.ErrNoQuorum)
 	require.NotErrorIs(s, err, context.DeadlineExceeded, "nobody but the round was out of time")

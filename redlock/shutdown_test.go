@@ -76,7 +76,7 @@ func TestShutdownWaitsForWorkAndKeepsItsLocks(t *testing.T) {
 				require.ErrorIs(t, context.Cause(again), ErrClosed)
 				time.Sleep(10 * ttl)
 				require.Empty(t, done)
-				require.True(t, kept.Held())
+				require.Positive(t, kept.Remaining())
 				for i := range r.masters {
 					require.Equal(t, 3, locksOn(r, i), "of Do, and two Mutexes")
 				}
@@ -176,7 +176,7 @@ func TestAnAttemptUnderWayEndsWithShutdown(t *testing.T) {
 					require.Empty(t, done, "it waits for the attempt")
 					require.ErrorIs(t, <-got, ErrClosed)
 					require.NoError(t, <-done)
-					require.False(t, m.Held())
+					require.Zero(t, m.Remaining())
 					time.Sleep(time.Second)
 					for i := range r.masters {
 						require.Zero(t, locksOn(r, i))
@@ -315,7 +315,7 @@ func TestShutdownWithASecond(t *testing.T) {
 		require.ErrorIs(t, soon(t, got), ErrClosed)
 		time.Sleep(5 * ttl)
 		require.Empty(t, done)
-		require.True(t, both.Held())
+		require.Positive(t, both.Remaining())
 		require.NoError(t, both.Unlock(t.Context()))
 		require.NoError(t, <-done)
 		require.Zero(t, r.keys())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -73,11 +74,12 @@ func newSimulation(t *testing.T, seed uint64) *simulation {
 		opts = append(opts, WithFence())
 	}
 	timeout, alike := time.Duration(0), h.random(2) == 0 // those that are alike hand the lock over
-	for range 1 + h.random(4) {
+	for i := range 1 + h.random(4) {
 		if timeout == 0 || !alike {
 			timeout = time.Duration(5+h.random(100)) * time.Millisecond
+			opts = append(opts, WithOwner(strconv.Itoa(i)))
 		}
-		h.mutexes = append(h.mutexes, h.client.NewMutex("k", simulatedTTL, append(opts, WithRoundTimeout(timeout))...))
+		h.mutexes = append(h.mutexes, Within(h.client.NewMutex("k", simulatedTTL, opts...), timeout))
 	}
 	for i := range 2 + h.random(5) {
 		h.callers = append(h.callers, rand.New(rand.NewPCG(seed, uint64(i)+1)))

@@ -30,9 +30,6 @@ func appendToken(dst []byte, owner string) []byte {
 	return base64.RawURLEncoding.AppendEncode(dst, raw[:])
 }
 
-// NoOwner as Config.Owner, or for WithOwner, makes tokens that name no owner.
-const NoOwner = "-"
-
 // ownerOf returns the owner in a token; empty if it has none, or if another
 // library made it.
 func ownerOf(token string) string {

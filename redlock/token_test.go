@@ -76,7 +76,7 @@ func TestALockNamesTheOwnerThatItIsGiven(t *testing.T) {
 	simulated(t, 3, Config{Owner: "client"}, func(t *testing.T, c *Client, r *fakeRounds) {
 		long := strings.Repeat("x", kind.MaxOwner)
 		for _, kind := range [][]Option{nil, {WithFence()}, {WithKeys("j")}, {WithMinHold(time.Second)}} {
-			for value, want := range map[string]string{"10.0.0.7:8080": "10.0.0.7:8080", "http://a/b": "http://a/b", NoOwner: "", long: long} {
+			for value, want := range map[string]string{"10.0.0.7:8080": "10.0.0.7:8080", "http://a/b": "http://a/b", long: long} {
 				m := c.NewMutex("k", ttl, append(kind, WithOwner(value))...)
 				require.NoError(t, m.TryLock(t.Context()))
 				require.Equal(t, want, ownerOf(m.Token()))

@@ -217,8 +217,8 @@ func TestWhoHoldsALockByWhatTheMastersSay(t *testing.T) {
 		"a fence that most have":    {holders: []Holder{with(a, 7, 3), with(a, 8, 2), with(a, 7, 1)}, want: leadership{token: NewSecret("a"), fence: 7, left: 2}},
 		"no fence that most have":   {holders: []Holder{with(a, 7, 1), with(a, 8, 1), with(a, 9, 1)}, want: leadership{token: NewSecret("a"), left: 1}},
 		"the fences of others":      {holders: []Holder{with(a, 7, 1), with(a, 7, 1), with(b, 9, 1)}, want: leadership{token: NewSecret("a"), fence: 7, agree: true, left: 1}},
-		"it does not expire":        {holders: []Holder{with(a, 0, NoExpiry), with(a, 0, NoExpiry), a}, want: leadership{token: NewSecret("a"), agree: true, left: clock.Forever}},
-		"it does not expire at one": {holders: []Holder{with(a, 0, NoExpiry), a, a}, want: leadership{token: NewSecret("a"), agree: true, left: time.Second}},
+		"it does not expire":        {holders: []Holder{with(a, 0, -1), with(a, 0, -1), a}, want: leadership{token: NewSecret("a"), agree: true, left: clock.Forever}},
+		"it does not expire at one": {holders: []Holder{with(a, 0, -1), a, a}, want: leadership{token: NewSecret("a"), agree: true, left: time.Second}},
 	} {
 		got, known := leadershipOf(said(3, v.holders...))
 		require.Equal(t, !v.unknown, known, name)

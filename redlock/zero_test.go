@@ -20,7 +20,6 @@ func TestZeroValuesSayHowTheyAreMade(t *testing.T) {
 		"Extend":    func(m *Mutex) { m.Extend(ctx) },
 		"KeepAlive": func(m *Mutex) { m.KeepAlive(ctx) },
 		"Unlock":    func(m *Mutex) { m.Unlock(ctx) },
-		"Until":     func(m *Mutex) { m.Until() },
 		"Remaining": func(m *Mutex) { m.Remaining() },
 	} {
 		t.Run("Mutex."+name, func(t *testing.T) {

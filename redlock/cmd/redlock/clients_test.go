@@ -76,7 +76,7 @@ func TestClientsShowsWhoIsConnected(t *testing.T) {
 	require.NoError(t, err)
 	addrs := masters.Addrs()
 	connectAs(t, "odd%name", redlock.Config{Masters: []string{addrs[2], "redis://reader:" + secret + "@" + addrs[0], addrs[1]}})
-	connectAs(t, redlock.NoOwner, redlock.Config{Masters: addrs, ClientName: "billing"})
+	connectAs(t, "", redlock.Config{Masters: addrs, ClientName: "billing"})
 	holder := begin(t, env, "hold", "lock:a")
 	holder.awaitStdout("REDLOCK_TOKEN=")
 	exit, c := listed(t, env)

@@ -255,7 +255,7 @@ func rowOf(lock redlock.LockInfo) []cell {
 // leaderOf returns the holder of which the row tells: of readers the last to end, of permits the first.
 func leaderOf(lock redlock.LockInfo) (leader redlock.LockHolder, ok bool) {
 	for _, h := range lock.Holders {
-		switch longer := uint64(h.TTL) > uint64(leader.TTL); { // NoExpiry is the longest
+		switch longer := uint64(h.TTL) > uint64(leader.TTL); { // below 0 is the longest
 		case !ok:
 			leader, ok = h, true
 		case h.Held != leader.Held || lock.Kind != redlock.KindShared && lock.Kind != redlock.KindPermits:

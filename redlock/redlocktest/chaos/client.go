@@ -258,8 +258,7 @@ const atOnce = 10
 // whole waits until all masters are there and nothing is owed to any, and
 // until locks that are taken are on all of them. Of a master that was given twice, one is enough.
 func (c *client) whole() string {
-	ttl := longestOf(c.Locks)
-	m := c.lock.NewMutex("own-"+c.Name, ttl, redlock.WithRoundTimeout(ttl/2))
+	m := c.lock.NewMutex("own-"+c.Name, longestOf(c.Locks))
 	problem := "no time"
 	for deadline := clock.Now() + patience; clock.Now() < deadline; time.Sleep(20 * time.Millisecond) {
 		problem = c.missing(m)

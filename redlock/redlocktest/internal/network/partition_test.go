@@ -54,11 +54,11 @@ func part(t *testing.T) *parting {
 
 // client opens a client in this process, which hangs on to its connections for so long, whatever
 // becomes of them. It waits until it is connected to all masters.
-func (p *parting) client(hold time.Duration) *redlock.Client {
+func (p *parting) client(hold, round time.Duration) *redlock.Client {
 	p.Helper()
 	var c *redlock.Client
 	p.eventually("it is open", func() (is bool) {
-		c, is = openClient(p.Context(), p.masters.Addrs(), hold)
+		c, is = openClient(p.Context(), p.masters.Addrs(), hold, round)
 		return is
 	})
 	p.Cleanup(func() { c.Close() })
@@ -66,8 +66,8 @@ func (p *parting) client(hold time.Duration) *redlock.Client {
 	return c
 }
 
-func openClient(ctx context.Context, masters []string, hold time.Duration) (*redlock.Client, bool) {
-	c, err := redlock.Open(ctx, redlock.Config{Masters: masters, RoundTimeout: patience, DialTimeout: hold, StallTime: hold})
+func openClient(ctx context.Context, masters []string, hold, round time.Duration) (*redlock.Client, bool) {
+	c, err := redlock.Open(ctx, redlock.Config{Masters: masters, RoundTimeout: round, DialTimeout: hold, StallTime: hold})
 	return c, err == nil
 }
 
@@ -121,8 +121,8 @@ func (p *parting) ways(masters int) (both, requests, replies []network.Way) {
 func TestAMinorityCutOffHoldsNobodyUp(t *testing.T) {
 	p := part(t)
 	// Whoever waits for all masters, or for a timeout, waits for longer than the test does.
-	c := p.client(time.Hour)
-	m := c.NewMutex("k", longTTL, redlock.WithRoundTimeout(longTTL/2))
+	c := p.client(time.Hour, longTTL/2)
+	m := c.NewMutex("k", longTTL)
 	both, requests, replies := p.ways(2)
 	for _, cut := range []struct {
 		ways []network.Way
@@ -147,8 +147,8 @@ func TestAMinorityCutOffHoldsNobodyUp(t *testing.T) {
 
 func TestAMajorityCutOffEndsAnAttemptAndLeavesNothing(t *testing.T) {
 	p := part(t)
-	c := p.client(aWhile)
-	m := c.NewMutex("k", longTTL, redlock.WithRoundTimeout(tooLate))
+	c := p.client(aWhile, tooLate)
+	m := c.NewMutex("k", longTTL)
 	both, requests, replies := p.ways(3)
 	for _, cut := range []struct {
 		ways    []network.Way
@@ -185,7 +185,7 @@ func (p *parting) sets(i int) (count int) {
 
 func TestALockThatIsCutOffFromAMajorityEndsByItself(t *testing.T) {
 	p := part(t)
-	c := p.client(aWhile)
+	c := p.client(aWhile, patience)
 	m := c.NewMutex("k", time.Second)
 	require.NoError(p, m.Lock(p.Context()))
 	held, stop := m.KeepAlive(p.Context())
@@ -203,7 +203,7 @@ func TestALockThatIsCutOffFromAMajorityEndsByItself(t *testing.T) {
 
 func TestOneClientCutOffFromOneMaster(t *testing.T) {
 	p := part(t)
-	c := p.client(aWhile)
+	c := p.client(aWhile, patience)
 	m := c.NewMutex("k", longTTL)
 	both, requests, replies := p.ways(1)
 	for _, ways := range [][]network.Way{both, requests, replies} {
@@ -223,8 +223,8 @@ func TestOneClientCutOffFromOneMaster(t *testing.T) {
 
 func TestOfTwoSidesOneHasTheLock(t *testing.T) {
 	p := part(t)
-	c := p.client(aWhile)
-	m := c.NewMutex("k", longTTL, redlock.WithRoundTimeout(tooLate))
+	c := p.client(aWhile, tooLate)
+	m := c.NewMutex("k", longTTL)
 	apart, _, _ := p.ways(3)
 	for _, node := range p.nodes[3:] {
 		apart = append(apart, network.Both(p.there, node)...)
@@ -236,7 +236,6 @@ func TestOfTwoSidesOneHasTheLock(t *testing.T) {
 		p.awaitAll(c)
 		p.eventually("it is held", func() bool { return errors.Is(m.TryLock(p.Context()), redlock.ErrHeld) })
 	}))
-	m = c.NewMutex("k", longTTL)
 	require.NoError(p, m.Lock(p.Context()))
 	require.NoError(p, m.Unlock(p.Context()))
 }
@@ -280,7 +279,7 @@ func runAsAnother() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for {
-		if c, is := openClient(ctx, strings.Split(addresses, ","), aWhile); is {
+		if c, is := openClient(ctx, strings.Split(addresses, ","), aWhile, patience); is {
 			if err := tell(ctx, c); err != nil {
 				panic(err)
 			}
