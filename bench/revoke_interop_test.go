@@ -38,9 +38,9 @@ func TestInteropRedsyncsLockIsRevoked(t *testing.T) {
 			require.Error(t, err)
 			ok, _ = theirs.UnlockContext(t.Context())
 			require.False(t, ok)
-			holders, err := client.Holders(t.Context(), "key")
+			lock, err := client.Holders(t.Context(), "key")
 			require.NoError(t, err)
-			for _, h := range holders {
+			for _, h := range lock.Holders {
 				if time.Now().Before(until) {
 					require.True(t, h.Revoked, "its release does not know it")
 					require.Equal(t, theirs.Value(), h.Token.Reveal())

@@ -172,7 +172,7 @@ func serveWith(t *testing.T, rights []string, complete bool) {
 	m := holder.NewMutex("lock:k", long)
 	require.NoError(t, m.Lock(t.Context()))
 	onAll := func() bool {
-		all, err := other.Holders(t.Context(), "lock:k")
+		all, err := redlock.OnEach(other, t.Context(), "lock:k")
 		if err != nil {
 			return false
 		}
@@ -207,14 +207,14 @@ func serveWith(t *testing.T, rights []string, complete bool) {
 	require.NoError(t, <-waited)
 	require.NoError(t, next.Unlock(t.Context()))
 	require.Eventually(t, func() bool { // the last master's answer may come after the decision
-		all, err := other.Holders(t.Context(), "lock:k")
+		all, err := redlock.OnEach(other, t.Context(), "lock:k")
 		return err == nil && all[0].Token.IsZero() && all[1].Token.IsZero() && all[2].Token.IsZero()
 	}, time.Minute, 5*time.Millisecond)
 
 	fenced := other.NewMutex("lock:k", long, redlock.WithFence())
 	require.NoError(t, fenced.TryLock(t.Context()))
 	require.NoError(t, fenced.Extend(t.Context()))
-	all, err := other.Holders(t.Context(), "lock:k", redlock.WithFence())
+	all, err := redlock.OnEach(other, t.Context(), "lock:k", redlock.WithFence())
 	require.NoError(t, err)
 	require.Equal(t, fenced.Fence(), max(all[0].Fence, all[1].Fence, all[2].Fence))
 	require.NoError(t, fenced.Unlock(t.Context()))

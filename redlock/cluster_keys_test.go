@@ -113,7 +113,7 @@ func TestEachKindWorksOnACluster(t *testing.T) {
 		require.Equal(t, m.Fence(), leader.Fence)
 		break
 	}
-	holders, err := b.Holders(ctx, "watched", redlock.WithFence())
+	holders, err := redlock.OnEach(b, ctx, "watched", redlock.WithFence())
 	require.NoError(t, err)
 	require.Equal(t, m.Token(), holders[0].Token.Reveal())
 	require.Equal(t, m.Fence(), holders[0].Fence)
@@ -298,7 +298,7 @@ func TestAllAroundALockWorksOnACluster(t *testing.T) {
 					if err != nil {
 						panic(err)
 					}
-					seen <- leader
+					seen <- redlock.LeaderOf(leader)
 				}
 			}()
 			require.False(t, (<-seen).Held)
@@ -317,10 +317,10 @@ func TestAllAroundALockWorksOnACluster(t *testing.T) {
 			err := b.NewMutex("three", ttl, redlock.WithKeys("two")).Lock(short)
 			require.ErrorContains(t, err, "held by a on")
 			require.NotContains(t, err.Error(), locks)
-			holders, err := b.Holders(ctx, "gpu", redlock.WithPermits(2))
+			holders, err := redlock.OnEach(b, ctx, "gpu", redlock.WithPermits(2))
 			require.NoError(t, err)
 			require.Len(t, holders, 2)
-			holders, err = b.Holders(ctx, "read fenced", redlock.WithShared(), redlock.WithFence())
+			holders, err = redlock.OnEach(b, ctx, "read fenced", redlock.WithShared(), redlock.WithFence())
 			require.NoError(t, err)
 			require.Equal(t, "a", holders[0].Owner())
 			require.NotZero(t, holders[0].Fence)

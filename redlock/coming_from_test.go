@@ -10,6 +10,7 @@ import (
 
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/redburst/redburst/resp"
 	"github.com/stretchr/testify/require"
@@ -32,9 +33,9 @@ func theOnly(t *testing.T) (*redlock.Client, func(args ...string) any) {
 }
 
 // onlyHolder is who holds "k" on the only master.
-func onlyHolder(t *testing.T, c *redlock.Client) redlock.Holder {
+func onlyHolder(t *testing.T, c *redlock.Client) redlock.Said {
 	t.Helper()
-	holders, err := c.Holders(t.Context(), "k")
+	holders, err := redlock.OnEach(c, t.Context(), "k")
 	require.NoError(t, err)
 	require.Len(t, holders, 1)
 	return holders[0]
@@ -398,10 +399,10 @@ func TestComingFromRedisson(t *testing.T) {
 	all("HINCRBY", "k", "client:1", "1")
 	all("PEXPIRE", "k", "30000")
 	require.ErrorIs(t, c.NewMutex("k", long).TryLock(t.Context()), redlock.ErrHeld)
-	holders, err := c.Holders(t.Context(), "k")
+	holders, err := redlock.OnEach(c, t.Context(), "k")
 	require.NoError(t, err)
 	for _, h := range holders {
-		require.Equal(t, redlock.UnknownToken, h.Token)
+		require.Equal(t, census.Unknown, h.Token)
 	}
 	settled(t, c)
 	for i := range masters.N() {

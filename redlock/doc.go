@@ -274,7 +274,7 @@
 //	}
 //
 // The value of a key that is left there after its work begins with left:, so that people see that
-// nobody works under it (Holder.Left). From then on the token itself releases nothing.
+// nobody works under it ([Holder].Left). From then on the token itself releases nothing.
 //
 // What the client tells the masters:
 //

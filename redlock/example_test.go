@@ -320,18 +320,12 @@ func ExampleClient_Holders() {
 		log.Fatal(err)
 	}
 
-	holders, err := client.Holders(ctx, "lock:orders:42")
+	lock, err := client.Holders(ctx, "lock:orders:42")
 	if err != nil {
 		log.Fatal(err)
 	}
-	keys := map[redlock.Secret]int{} // by token
-	for _, h := range holders {
-		if h.Token.IsZero() { // the key is free there, or h.Err says why the answer is missing
-			continue
-		}
-		if keys[h.Token]++; keys[h.Token] == len(holders)/2+1 {
-			fmt.Println("held by", h.Owner(), h.TTL > 0)
-		}
+	if lock.Held {
+		fmt.Println("held by", lock.Holders[0].Owner, lock.Holders[0].TTL > 0)
 	}
 	// Output: held by billing true
 }
@@ -406,9 +400,9 @@ func ExampleClient_Lead() {
 			return nil
 		}, redlock.WithOwner("10.0.0.7:8080"))
 	}()
-	for leader, err := range client.Watch(ctx, "lock:scheduler") {
-		if err == nil && leader.Held {
-			fmt.Println("led from", leader.Owner)
+	for lock, err := range client.Watch(ctx, "lock:scheduler") {
+		if err == nil && lock.Held {
+			fmt.Println("led from", lock.Holders[0].Owner)
 			cancel()
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -155,3 +156,80 @@ func Within(m *Mutex, d time.Duration) *Mutex {
 
 // Until returns the end of the lock's validity.
 func Until(m *Mutex) time.Time { return time.Now().Add(m.Remaining()) }
+
+// A Said is what one master says of who holds a key.
+type Said struct {
+	Addr    string
+	Token   Secret // zero if the key is free there
+	TTL     time.Duration
+	Permit  int
+	Fence   uint64 // the last that was given there
+	Size    int64
+	Err     error // why the master's answer is missing; nil if it is not
+	Revoked bool
+	Reason  string
+}
+
+func (s Said) holder() census.Holder {
+	return census.Holder{Token: s.Token, TTL: s.TTL, Permit: s.Permit, Size: s.Size, Revoked: s.Revoked, Reason: s.Reason}
+}
+
+func (s Said) Owner() string { return s.holder().Owner() }
+
+func (s Said) Left() bool { return s.holder().Left() }
+
+// OnEach is Holders, and returns what each master says.
+func OnEach(c *Client, ctx context.Context, key string, opts ...Option) (all []Said, err error) {
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	t, err := c.census(ctx, OpHolders, key, &o)
+	for i, row := range t.Rows {
+		s := Said{Addr: c.masters.at(i)}
+		if row == nil {
+			s.Err = mux.ErrTimeout
+			all = append(all, s)
+			continue
+		}
+		s.Fence = row.Fence
+		for _, h := range row.Holders {
+			s.Token, s.TTL, s.Permit, s.Size, s.Revoked, s.Reason = h.Token, h.TTL, h.Permit, h.Size, h.Revoked, h.Reason
+			all = append(all, s)
+		}
+		if len(row.Holders) == 0 {
+			all = append(all, s)
+		}
+	}
+	return all, err
+}
+
+// said is the tally of what the first of so many masters say.
+func said(masters int, all ...Said) *census.Tally {
+	t := census.NewTally(masters)
+	for i, s := range all {
+		row := census.Row{Fence: s.Fence}
+		if !s.Token.IsZero() {
+			row.Holders = []census.Holder{s.holder()}
+		}
+		if s.Err == nil {
+			t.Add(i, row)
+		}
+	}
+	return t
+}
+
+// A Leader is what most tests look at of what Watch yields.
+type Leader struct {
+	Held  bool
+	Owner string
+	Fence uint64
+}
+
+func LeaderOf(lock LockInfo) Leader {
+	l := Leader{Held: lock.Held, Fence: lock.Fence}
+	if lock.Held {
+		l.Owner = lock.Holders[0].Owner
+	}
+	return l
+}

@@ -1,8 +1,9 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,64 +18,58 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// UnknownToken is the Token of a [Holder] if the key holds something that is no lock. It is
-// no secret, but hidden like one.
-var UnknownToken = census.Unknown
+// A LockKind says what a key is, by what it holds.
+type LockKind string
 
-// A Holder is what one master says about who holds a key.
+// The kinds of a [LockInfo].
+const (
+	KindPlain   LockKind = "plain"   // one holder; WithKeys and WithFence look like it
+	KindShared  LockKind = "shared"  // readers hold it (WithShared)
+	KindPermits LockKind = "permits" // WithPermits
+	// KindForeign: a value that looks like another library's token. It can be anything else that looks so.
+	KindForeign LockKind = "foreign"
+	// KindOther: the key holds something that is no lock. It is in the way of one all the same.
+	KindOther LockKind = "other"
+	KindNone  LockKind = "" // nobody holds it
+)
+
+// A LockInfo is what the masters say of one lock: see [Client.Locks].
+type LockInfo struct {
+	Key     string
+	Kind    LockKind
+	Held    bool         // as many masters as are a majority name one of the holders; of permits: all are taken
+	Holders []Holder     // one for each token, those that most masters name first; of readers up to about 100
+	Fence   uint64       // the last fence of the key that a majority remembers; 0 if there is none
+	Readers int          // how many readers hold it: as many masters as are a majority have so many, or more
+	Permits int          // how many permits there are, as most masters say
+	Used    int          // how many of them are held on a majority; -1 if they were not counted: see Client.Locks
+	Waiting int          // how many waiters are in line, as one master says; -1 if this user may not read it
+	Waiters []LockWaiter // these, in their order; the first 100
+	Masters int          // how many masters there are
+	Silent  []string     // the addresses of those that did not answer
+}
+
+// A Holder is who holds a lock, or was named by a few masters.
 type Holder struct {
-	Addr   string        // the master's address, never with a password
-	Token  Secret        // zero if the key is free there, or Err is set; UnknownToken if it is no lock
-	TTL    time.Duration // how long the key has still to live; below 0 if it does not expire, which no Redlock library sets
-	Permit int           // the number of the permit, from 1 on; 0 if permits were not asked for
-	Fence  uint64        // the last fence that was given there, even if the key is free; 0 if it was not asked for
-	Size   int64         // bytes of the string that the key holds, if it is too long for a lock's; otherwise 0
-	Err    error         // why the master's answer is missing; nil if it is not
-
-	Revoked bool   // the lock was revoked there ([Client.Revoke]), and its holder has not let go yet
-	Reason  string // ... for this reason, of 128 bytes at most, which can be printed
+	// Owner is the owner that the token names (Config.Owner, or WithOwner): printable ASCII without spaces, 128
+	// bytes at most. It is empty if the token names none, or if another library made it. It is a hint: any user
+	// who may write the key can write a token with any name.
+	Owner   string
+	Token   Secret        // zero if the key is no lock. In a list it is cut after 1,024 bytes, and a reader's or a permit's after 512
+	Permit  int           // the number of the permit, from 1 on; 0 if there are none
+	Held    bool          // a majority of the masters names it
+	Left    bool          // the lock was released, and its holder has left the key until its least time has passed (WithMinHold)
+	Masters []string      // the addresses of those that name it
+	TTL     time.Duration // until no majority has it if it is not renewed, or nobody, if none has; below 0 for never
+	Revoked bool          // the lock was revoked, and its holder has not let go yet ([Client.Revoke])
+	Reason  string        // ... and why: it can be printed. If masters say several things, all of them
 }
 
-// Format prints who holds the key, and not the token, whatever the verb: any process that knows
-// the token can release the lock.
-func (h Holder) Format(s fmt.State, _ rune) {
-	switch {
-	case h.Err != nil:
-		fmt.Fprintf(s, "%s: %v", h.Addr, h.Err)
-	case h.Token.IsZero():
-		fmt.Fprintf(s, "%s: free", h.Addr)
-	case h.Token == UnknownToken:
-		fmt.Fprintf(s, "%s: held by %s for %v", h.Addr, noLock(h.Size), h.TTL)
-	case h.Revoked:
-		fmt.Fprintf(s, "%s: held by %q for %v, revoked: %q", h.Addr, h.Owner(), h.TTL, h.Reason)
-	case h.Left():
-		fmt.Fprintf(s, "%s: left by %q for %v", h.Addr, h.Owner(), h.TTL)
-	default:
-		fmt.Fprintf(s, "%s: held by %q for %v", h.Addr, h.Owner(), h.TTL)
-	}
-}
-
-// Owner is the owner that the token names (Config.Owner): printable ASCII without spaces, 128
-// bytes at most. It is empty if the token names none, or if another library made it. It is a
-// hint: any user who may write the key can write a token with any name.
-func (h Holder) Owner() string { return ownerOf(h.Token.Reveal()) }
-
-// Left reports whether the lock was released, and its holder has left the key until its least time
-// has passed ([WithMinHold]). Nobody works under it any more.
-func (h Holder) Left() bool { return wasLeft(h.Token.Reveal()) }
-
-// MarshalJSON returns the fields, with "..." in the place of a token, the owner, and Left.
-func (h Holder) MarshalJSON() ([]byte, error) {
-	type fields Holder
-	out := struct {
-		fields
-		Owner, Err string
-		Left       bool
-	}{fields: fields(h), Owner: h.Owner(), Left: h.Left()}
-	if h.Err != nil {
-		out.Err = h.Err.Error()
-	}
-	return json.Marshal(out)
+// A LockWaiter is one process that waits in line for a lock. There can be more waiters in the process.
+type LockWaiter struct {
+	Owner  string        // Config.Owner, or WithOwner: a hint. Empty if it has published none
+	Waited time.Duration // for how long its Lock has waited
+	Reader bool          // it wants to share the lock. Readers in a row have the lock together
 }
 
 // noLock says what a key holds that is no lock. size is that of a long string, or 0.
@@ -130,15 +125,13 @@ func (c *Client) tally(ctx context.Context, k *call, permits bool) (*census.Tall
 	return t, err
 }
 
-// Holders asks every master who holds a key, and returns one Holder for each, in the order of
-// Config.Masters, unless an option says otherwise. It waits for all masters that are up, for at
+// Holders asks the masters who holds a key, and sums that up. It waits for all masters that are up, for at
 // most Config.RoundTimeout (500 ms if that is zero). If fewer than a majority answered, it also
 // returns a *RoundError. That wraps ErrNoQuorum, or ErrClosed if the client is closed, or ctx's
 // error if ctx ended before.
 //
-// The lock is held only if a majority of the masters has the same token. If the key holds
-// something other than a string, or one that is too long for a lock's, the token is UnknownToken. A lock that was revoked is held until
-// its holder has let go, or its TTL has passed.
+// The lock is held only if a majority of the masters names one holder ([LockInfo].Held). A lock that was revoked is held
+// until its holder has let go, or its TTL has passed. Who waits is not asked: that is for [Client.Locks].
 //
 // Three of the options mean something here:
 //
@@ -146,10 +139,9 @@ func (c *Client) tally(ctx context.Context, k *call, permits bool) (*census.Tall
 //	WithShared     asks for the readers of a shared lock, if there are any
 //	WithPermits    asks who holds each permit. Locks with another k hold none of these
 //
-// With the last two there is a Holder for each reader or permit that a master has, and one
-// without a token for a master that has none. Each has its own TTL. If there are more than 1,000
+// Without WithShared, readers are what is no lock (KindOther). If there are more than 1,000
 // readers, a master names those that expire last.
-func (c *Client) Holders(ctx context.Context, key string, opts ...Option) ([]Holder, error) {
+func (c *Client) Holders(ctx context.Context, key string, opts ...Option) (LockInfo, error) {
 	mustContext(ctx)
 	c.check()
 	var o options
@@ -160,14 +152,115 @@ func (c *Client) Holders(ctx context.Context, key string, opts ...Option) ([]Hol
 		o.invalid = errAmbiguous
 	}
 	if o.invalid != nil {
-		return nil, fmt.Errorf("redlock: holders of %s: %w", quoted(key), o.invalid)
+		return LockInfo{}, fmt.Errorf("redlock: holders of %s: %w", quoted(key), o.invalid)
 	}
-	out, _, err := c.census(ctx, OpHolders, key, &o)
-	return out, err
+	t, err := c.census(ctx, OpHolders, key, &o)
+	info := c.lockInfo(key, t)
+	if o.permits > 0 {
+		info.permitted(o.permits)
+	}
+	return info, err
 }
 
+// lockInfo sums up what the masters say of a key that was asked for by its name.
+func (c *Client) lockInfo(key string, t *census.Tally) LockInfo {
+	info := LockInfo{Key: key}
+	var answered mux.Set
+	for master, row := range t.Rows {
+		if row != nil {
+			answered = answered.With(master)
+		}
+	}
+	info.sumUp(t, answered, c.masters, func(claim *census.Claim, h *Holder) (LockKind, bool) {
+		switch {
+		case claim.Token == census.Unknown:
+			return KindOther, true
+		case claim.Reader:
+			return KindShared, true
+		case looksLike(claim.Token.Reveal(), h.TTL) == KindPlain:
+			return KindPlain, true
+		}
+		return KindForeign, true
+	})
+	return info
+}
+
+// sumUp adds what the masters say, of which so many have answered. looks says what a holder's value looks like, and
+// whether it is listed.
+func (info *LockInfo) sumUp(t *census.Tally, answered mux.Set, masters addresses, looks func(*census.Claim, *Holder) (LockKind, bool)) {
+	info.Fence, info.Masters = t.Fence(), len(t.Rows)
+	var readers []uint64
+	others := 0
+	for master, row := range t.Rows {
+		if !answered.Has(master) {
+			info.Silent = append(info.Silent, masters.at(master))
+			continue
+		}
+		readers = append(readers, uint64(max(row.Readers, 0)))
+		if row.Readers < 0 {
+			others++
+		}
+	}
+	info.Readers = int(census.OfMost(readers, t.Quorum()))
+	slices.SortFunc(t.Claims, func(a, b *census.Claim) int {
+		return cmp.Or(cmp.Compare(len(b.On), len(a.On)), cmp.Compare(a.Permit, b.Permit),
+			cmp.Compare(a.Owner(), b.Owner()), strings.Compare(a.Token.Reveal(), b.Token.Reveal()))
+	})
+	for _, c := range t.Claims {
+		h := Holder{Owner: c.Owner(), Token: c.Token, Permit: c.Permit, Held: c.Held(), Left: c.Left(), TTL: c.Lasts(), Revoked: c.Buried >= min(t.Quorum(), len(c.On)), Reason: c.Reason}
+		for _, master := range c.On {
+			h.Masters = append(h.Masters, masters.at(master))
+		}
+		kind, listed := looks(c, &h)
+		if !listed {
+			continue
+		}
+		if kind == KindOther { // it may be a secret of others
+			h.Token = Secret{}
+		}
+		if len(info.Holders) == 0 {
+			info.Kind = kind
+		}
+		info.Held = info.Held || h.Held
+		info.Holders = append(info.Holders, h)
+	}
+	if len(info.Holders) == 0 && others > 0 {
+		info.Kind, info.Held = KindOther, others >= t.Quorum()
+	}
+}
+
+// permitted makes it what is known of so many permits.
+func (info *LockInfo) permitted(permits int) {
+	info.Kind, info.Permits = KindPermits, permits
+	for _, h := range info.Holders {
+		if h.Held {
+			info.Used++
+		}
+	}
+	info.Held = info.Used > 0 && info.Used == info.Permits
+}
+
+// looksLike says what a value looks like: KindPlain for a token of ours.
+func looksLike(value string, left time.Duration) LockKind {
+	token, _, _ := kind.CutSlot(strings.TrimPrefix(value, kind.LeftMark))
+	if i := strings.LastIndexByte(token, '/'); i >= 0 && kind.CheckOwner(token[:i]) == nil {
+		token = token[i+1:]
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(token)
+	const least, most = 16, 128 // characters of another library's token
+	switch {
+	case err == nil && len(raw) == tokenBytes:
+		return KindPlain
+	case left >= 0 && least <= len(value) && len(value) <= most && strings.Trim(value, tokenLetters) == "":
+		return KindForeign
+	}
+	return KindOther
+}
+
+const tokenLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=_-"
+
 // census asks every master who holds a key, and counts that. The error is nil or a *RoundError.
-func (c *Client) census(ctx context.Context, of Op, key string, o *options) (out []Holder, t *census.Tally, _ error) {
+func (c *Client) census(ctx context.Context, of Op, key string, o *options) (*census.Tally, error) {
 	k := c.takeCall()
 	defer c.putCall(k)
 	if o.permits > 0 {
@@ -183,37 +276,19 @@ func (c *Client) census(ctx context.Context, of Op, key string, o *options) (out
 		k.askRow(c.cfg.Prefix+key, what, c.cfg.questionTimeout(), false)
 	}
 	t, err := c.tally(ctx, k, o.permits > 0)
-	for i, row := range t.Rows {
-		h := Holder{Addr: c.masters.at(i), Err: k.op.Votes[i].Err}
-		switch {
-		case row != nil:
-			h.Fence = row.Fence
-			for _, one := range row.Holders {
-				one.Addr, one.Fence = h.Addr, h.Fence
-				out = append(out, Holder(one))
-			}
-		case h.Err == nil && err != nil && err != mux.ErrTimeout:
-			h.Err = err // nobody waited for it any longer
-		case h.Err == nil:
-			h.Err = lateError{k.op.Timeout}
-		}
-		if row == nil || len(row.Holders) == 0 {
-			out = append(out, h)
-		}
-	}
 	if reason := quorum.Count(k.op.Votes, err).Answered(); reason != nil {
 		e := c.failure(of, key, k, err, reason)
 		e.blame(ctx, err)
-		return out, t, e
+		return t, e
 	}
-	return out, t, nil
+	return t, nil
 }
 
 // A holderSummary sums up what the masters say of one holder of a lock.
 type holderSummary struct {
 	owner   string
 	token   Secret
-	size    int64         // Holder.Size
+	size    int64         // as that of census.Holder
 	free    bool          // it was released, and lingers
 	votes   int           // masters that name it; 0 if no holder is known
 	masters int           // how many there are
@@ -241,8 +316,7 @@ func soonest(t *census.Tally) holderSummary {
 func pickHolder(t *census.Tally, before func(a, b holderSummary) bool) (first holderSummary) {
 	needed := t.Quorum()
 	for _, c := range t.Claims {
-		token := c.Token.Reveal()
-		h := holderSummary{ownerOf(token), c.Token, c.Size, wasLeft(token), len(c.On), len(t.Rows), t.Silent() > 0, c.Lasts()}
+		h := holderSummary{c.Owner(), c.Token, c.Size, c.Left(), len(c.On), len(t.Rows), t.Silent() > 0, c.Lasts()}
 		real, other := h.votes >= needed, first.votes >= needed
 		if first.votes == 0 || real && !other || real == other && before(h, first) {
 			first = h
@@ -263,7 +337,7 @@ func (h holderSummary) String() string {
 		held = "left there"
 	}
 	switch {
-	case h.token == UnknownToken:
+	case h.token == census.Unknown:
 		owner = noLock(h.size)
 	case owner == "":
 		owner = "somebody without a name"
@@ -326,7 +400,7 @@ func (e *RoundError) names(h holderSummary) {
 func (m *Mutex) findHolder(ctx context.Context) (h holderSummary) {
 	c := m.client
 	if m.slotted != nil {
-		_, t, _ := c.census(ctx, OpHolders, m.key, &options{permits: m.slots()}) // the masters that answer are enough
+		t, _ := c.census(ctx, OpHolders, m.key, &options{permits: m.slots()}) // the masters that answer are enough
 		return soonest(t)
 	}
 	return c.inTheWay(ctx, 1, m.names()...)
@@ -337,9 +411,9 @@ func (m *Mutex) findHolder(ctx context.Context) (h holderSummary) {
 func (c *Client) inTheWay(ctx context.Context, least int, keys ...string) (h holderSummary) {
 	for _, key := range keys {
 		key = strings.TrimPrefix(key, c.cfg.Prefix)
-		_, all, _ := c.census(ctx, OpHolders, key, &options{})
-		if slices.ContainsFunc(all.Claims, func(h *census.Claim) bool { return h.Token == UnknownToken }) { // readers
-			if _, readers, err := c.census(ctx, OpHolders, key, &options{shared: true}); err == nil {
+		all, _ := c.census(ctx, OpHolders, key, &options{})
+		if slices.ContainsFunc(all.Claims, func(h *census.Claim) bool { return h.Token == census.Unknown }) { // readers
+			if readers, err := c.census(ctx, OpHolders, key, &options{shared: true}); err == nil {
 				if h = last(readers); h.votes >= least {
 					break
 				}

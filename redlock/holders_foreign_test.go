@@ -9,6 +9,7 @@ import (
 
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/script"
 	"github.com/redburst/redburst/redlock/redlocktest"
@@ -187,14 +188,15 @@ func TestLargeValueInTheWayOfALock(t *testing.T) {
 				require.ErrorContains(t, err, says, about)
 				require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld, about)
 			}
-			holders, err := a.c.Holders(t.Context(), "k", WithFence())
+			holders, err := OnEach(a.c, t.Context(), "k", WithFence())
 			require.NoError(t, err)
-			require.Equal(t, UnknownToken, holders[0].Token)
+			require.Equal(t, census.Unknown, holders[0].Token)
 			require.Equal(t, map[bool]int64{true: 100 << 10}[of == "string"], holders[0].Size)
 			require.ErrorIs(t, a.c.Revoke(t.Context(), "k", "it is to go"), ErrNotHeld)
 			for leader, err := range a.c.Watch(t.Context(), "k") {
 				require.NoError(t, err)
-				require.Equal(t, Leader{Held: true}, leader)
+				require.Equal(t, Leader{Held: true}, LeaderOf(leader))
+				require.Equal(t, KindOther, leader.Kind)
 				break
 			}
 			found := false

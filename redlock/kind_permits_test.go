@@ -525,9 +525,9 @@ func TestAMutexHoldsOnePermitOrIsOneReader(t *testing.T) {
 		require.ErrorIs(t, <-second, ErrHeld, name)
 		require.Equal(t, token, m.Token(), name)
 		require.Eventually(t, func() bool {
-			all, err := c.Holders(t.Context(), name, opt)
+			all, err := OnEach(c, t.Context(), name, opt)
 			require.NoError(t, err)
-			return !slices.ContainsFunc(all, func(h Holder) bool { return h.Token.Reveal() != token })
+			return !slices.ContainsFunc(all, func(h Said) bool { return h.Token.Reveal() != token })
 		}, hanging, 5*time.Millisecond, "%s: nothing is left of the second", name)
 		require.NoError(t, m.Unlock(t.Context()))
 	}
@@ -545,9 +545,9 @@ func TestAMutexGivesBackWhatWasHandedOverToIt(t *testing.T) {
 		require.NoError(t, heir.TryLock(t.Context()), name)
 		require.NotEqual(t, first.Token(), heir.Token())
 		require.Eventually(t, func() bool {
-			all, err := c.Holders(t.Context(), name, opt)
+			all, err := OnEach(c, t.Context(), name, opt)
 			require.NoError(t, err)
-			return !slices.ContainsFunc(all, func(h Holder) bool { return h.Token.Reveal() != heir.Token() })
+			return !slices.ContainsFunc(all, func(h Said) bool { return h.Token.Reveal() != heir.Token() })
 		}, hanging, 5*time.Millisecond, name)
 		require.NoError(t, heir.Unlock(t.Context()))
 	}
@@ -579,7 +579,7 @@ func TestHoldersOfPermits(t *testing.T) {
 	const k = 4
 	held := takenPermits(t, c, "k", k, 2)
 	require.Eventually(t, func() bool {
-		all, err := other.Holders(t.Context(), "k", WithPermits(k))
+		all, err := OnEach(other, t.Context(), "k", WithPermits(k))
 		require.NoError(t, err)
 		seen := map[string]int{}
 		for _, h := range all {
@@ -618,7 +618,7 @@ func TestHoldersOfPermits(t *testing.T) {
 	defer masters.Resume(2)
 	ctx, cancel = context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
-	all, err := other.Holders(ctx, "k", WithPermits(k))
+	all, err := OnEach(other, ctx, "k", WithPermits(k))
 	require.NoError(t, err)
 	for _, h := range all {
 		require.Equal(t, h.Addr == masters.Addr(2), h.Err != nil)

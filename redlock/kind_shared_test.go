@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/redlocktest"
@@ -85,8 +86,8 @@ func TestADeadReaderEndsWithItsOwnTTL(t *testing.T) {
 	require.NoError(t, lives.Lock(t.Context()))
 	require.Eventually(t, func() bool { return dead.Remaining() == 0 }, hanging, 5*time.Millisecond)
 	require.Eventually(t, func() bool { // on a busy machine the masters began later to count
-		all, err := c.Holders(t.Context(), "k", WithShared())
-		return err == nil && len(all) == 3 && !slices.ContainsFunc(all, func(h Holder) bool { return h.Token.Reveal() != lives.Token() })
+		all, err := OnEach(c, t.Context(), "k", WithShared())
+		return err == nil && len(all) == 3 && !slices.ContainsFunc(all, func(h Said) bool { return h.Token.Reveal() != lives.Token() })
 	}, hanging, 5*time.Millisecond)
 	require.ErrorIs(t, dead.Extend(t.Context()), ErrNotHeld)
 	heir := c.NewMutex("k", term30, WithShared(), WithToken(dead.Token()))
@@ -116,8 +117,8 @@ func TestUnlockOfAnExpiredReaderBesideOthers(t *testing.T) {
 	require.NoError(t, m.Lock(t.Context()))
 	members(t, masters, lives, 3)
 	require.Eventually(t, func() bool {
-		all, err := c.Holders(t.Context(), "k", WithShared())
-		return err == nil && len(all) == 3 && !slices.ContainsFunc(all, func(h Holder) bool { return h.Token.Reveal() != lives.Token() })
+		all, err := OnEach(c, t.Context(), "k", WithShared())
+		return err == nil && len(all) == 3 && !slices.ContainsFunc(all, func(h Said) bool { return h.Token.Reveal() != lives.Token() })
 	}, hanging, 5*time.Millisecond)
 	members(t, masters, m, 3)
 	require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
@@ -407,8 +408,8 @@ func compareReadersScripts(t *testing.T, masters *redlocktest.Masters, c *Client
 func TestHoldersListsTheReaders(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
-	ask := func(opts ...Option) []Holder {
-		all, err := c.Holders(t.Context(), "k", opts...)
+	ask := func(opts ...Option) []Said {
+		all, err := OnEach(c, t.Context(), "k", opts...)
 		require.NoError(t, err)
 		return all
 	}
@@ -436,7 +437,7 @@ func TestHoldersListsTheReaders(t *testing.T) {
 	}
 	plain := ask()
 	require.Len(t, plain, 3)
-	require.Equal(t, UnknownToken, plain[0].Token)
+	require.Equal(t, census.Unknown, plain[0].Token)
 	for _, m := range readers {
 		require.NoError(t, m.Unlock(t.Context()))
 	}
@@ -448,7 +449,7 @@ func TestHoldersListsTheReaders(t *testing.T) {
 		set = append(set, fmt.Sprint(far+int64(i)), fmt.Sprint("reader-", i))
 	}
 	command(t, masters, 0, set...)
-	all = slices.DeleteFunc(ask(WithShared()), func(h Holder) bool { return h.Token.IsZero() })
+	all = slices.DeleteFunc(ask(WithShared()), func(h Said) bool { return h.Token.IsZero() })
 	require.Len(t, all, many-1)
 	require.Equal(t, "reader-1", all[0].Token.Reveal(), "those whose terms end last")
 	command(t, masters, 0, "DEL", "k")

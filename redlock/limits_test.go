@@ -11,6 +11,7 @@ import (
 
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -41,7 +42,7 @@ func TestLongTimesDoNotOverflow(t *testing.T) {
 	c := openedWith(t, Config{Masters: masters.Addrs(), DialTimeout: clock.Forever})
 	comes := parked(t, c, "k")
 	require.Zero(t, c.Stats().WokenExpiry)
-	h, err := c.Holders(t.Context(), "k")
+	h, err := OnEach(c, t.Context(), "k")
 	require.NoError(t, err)
 	require.Equal(t, clock.Forever, h[0].TTL)
 	require.NoError(t, c.Close())
@@ -58,9 +59,9 @@ func TestBigValuesAndKeysBreakNoConnection(t *testing.T) {
 	}
 	m := c.NewMutex("mine", 30*time.Second)
 	require.NoError(t, m.TryLock(t.Context()))
-	holders, err := c.Holders(t.Context(), "big")
+	holders, err := OnEach(c, t.Context(), "big")
 	require.NoError(t, err)
-	require.Equal(t, UnknownToken, holders[0].Token)
+	require.Equal(t, census.Unknown, holders[0].Token)
 	require.EqualValues(t, 1<<20, holders[0].Size)
 	ctx, cancel := context.WithCancel(t.Context())
 	refused := make(chan error, 1)

@@ -3,8 +3,6 @@ package redlock
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -12,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
@@ -27,71 +24,6 @@ import (
 // lock that is held, but not all that is on the other masters alone.
 var ErrIncomplete = errors.New("redlock: some masters are not in the list")
 
-// A LockKind says what a key is, by what it holds.
-type LockKind string
-
-// The kinds of a [LockInfo].
-const (
-	KindPlain   LockKind = "plain"   // one holder; WithKeys and WithFence look like it
-	KindShared  LockKind = "shared"  // readers hold it (WithShared)
-	KindPermits LockKind = "permits" // WithPermits
-	// KindForeign: a value that looks like another library's token. It can be anything else that looks so.
-	KindForeign LockKind = "foreign"
-	// KindOther: the key holds something that is no lock. It is in the way of one all the same.
-	KindOther LockKind = "other"
-	KindNone  LockKind = "" // nobody holds it
-)
-
-// A LockInfo is what the masters say of one lock: see [Client.Locks].
-type LockInfo struct {
-	Key     string
-	Kind    LockKind
-	Held    bool         // as many masters as are a majority name one of the holders; of permits: all are taken
-	Holders []LockHolder // one for each token, those that most masters name first; of readers up to about 100
-	Fence   uint64       // the last fence of the key that a majority remembers; 0 if there is none
-	Readers int          // how many readers hold it: as many masters as are a majority have so many, or more
-	Permits int          // how many permits there are, as most masters say
-	Used    int          // how many of them are held on a majority; -1 if they were not counted: see Client.Locks
-	Waiting int          // how many waiters are in line, as one master says; -1 if this user may not read it
-	Waiters []LockWaiter // these, in their order; the first 100
-	Masters int          // how many masters there are
-	Silent  []string     // the addresses of those that did not answer
-}
-
-// A LockHolder is who holds a lock, or was named by a few masters.
-type LockHolder struct {
-	Token   Secret        // cut after 1,024 bytes, and a reader's or a permit's after 512; UnknownToken if the key is no lock
-	Permit  int           // the number of the permit, from 1 on; 0 if there are none
-	Held    bool          // a majority of the masters names it
-	Masters []string      // the addresses of those that name it
-	TTL     time.Duration // until no majority has it if it is not renewed, or nobody, if none has; below 0 for never
-	Revoked bool          // the lock was revoked, and its holder has not let go yet ([Client.Revoke])
-	Reason  string        // ... and why
-}
-
-// Owner is that of the token, as for [Holder.Owner].
-func (h LockHolder) Owner() string { return ownerOf(h.Token.Reveal()) }
-
-// Left is that of the token, as for [Holder.Left].
-func (h LockHolder) Left() bool { return wasLeft(h.Token.Reveal()) }
-
-// MarshalJSON returns the fields, with "..." in the place of a token, the owner, and Left.
-func (h LockHolder) MarshalJSON() ([]byte, error) {
-	type fields LockHolder
-	return json.Marshal(struct {
-		fields
-		Owner string
-		Left  bool
-	}{fields(h), h.Owner(), h.Left()})
-}
-
-// A LockWaiter is one process that waits in line for a lock. There can be more waiters in the process.
-type LockWaiter struct {
-	Owner  string        // Config.Owner, or WithOwner: a hint. Empty if it has published none
-	Waited time.Duration // for how long its Lock has waited
-	Reader bool          // it wants to share the lock. Readers in a row have the lock together
-}
-
 // Locks lists the locks on the masters whose keys match a pattern, in no order. A pattern is that of SCAN: * stands for
 // any characters, ? for one, [a-z] for one of these, and a backslash has the next one stand for itself. The empty
 // pattern is *.
@@ -102,7 +34,7 @@ type LockWaiter struct {
 //		case err != nil:
 //			return err
 //		case lock.Held:
-//			fmt.Println(lock.Key, lock.Holders[0].Owner())
+//			fmt.Println(lock.Key, lock.Holders[0].Owner)
 //		}
 //	}
 //
@@ -494,39 +426,21 @@ func (l *lister) askSlots(ctx context.Context, rows []listed) {
 
 // info returns what is known of the lock. there is false if it is none that is to be listed.
 func (r *listed) info(l *lister) (info LockInfo, there bool) {
-	info = LockInfo{Key: strings.TrimPrefix(r.key, l.client.cfg.Prefix), Fence: r.Fence(), Permits: r.slots, Masters: len(l.votes)}
-	needed := r.Quorum()
-	var readers []uint64
+	info.Key = strings.TrimPrefix(r.key, l.client.cfg.Prefix)
 	var on mux.Set // the masters that have anything of it
-	others, listable := 0, false
+	listable := false
 	for master, row := range r.Rows {
-		if !l.up.Has(master) {
-			info.Silent = append(info.Silent, l.votes[master].Addr)
-			continue
-		}
-		readers = append(readers, uint64(max(row.Readers, 0)))
-		if row.Waiting > 0 {
+		if l.up.Has(master) && row.Waiting > 0 {
 			on = on.With(master)
 		}
-		if row.Readers < 0 {
-			others++
-		}
 	}
-	info.Readers = int(census.OfMost(readers, needed))
-	r.line(l, &info)
-	slices.SortFunc(r.Claims, func(a, b *census.Claim) int {
-		return cmp.Or(cmp.Compare(len(b.On), len(a.On)), cmp.Compare(a.Permit, b.Permit),
-			cmp.Compare(ownerOf(a.Token.Reveal()), ownerOf(b.Token.Reveal())), strings.Compare(a.Token.Reveal(), b.Token.Reveal()))
-	})
-	for _, c := range r.Claims {
+	info.sumUp(r.Tally, l.up, l.client.masters, func(c *census.Claim, h *Holder) (LockKind, bool) {
 		var by mux.Set
-		h := LockHolder{Token: c.Token, Permit: c.Permit, Held: c.Held(), TTL: c.Lasts(), Revoked: c.Buried >= min(needed, len(c.On)), Reason: c.Reason}
 		for _, master := range c.On {
 			by = by.With(master)
-			h.Masters = append(h.Masters, l.votes[master].Addr)
 		}
 		if on |= by; !h.Held && !l.affords(by, len(c.Token.Reveal())+len(c.Reason)) {
-			continue
+			return KindNone, false
 		}
 		looks := looksLike(c.Token.Reveal(), h.TTL)
 		switch {
@@ -535,33 +449,18 @@ func (r *listed) info(l *lister) (info LockInfo, there bool) {
 		case c.Reader:
 			looks = KindOther
 		}
-		if looks == KindOther {
-			h.Token = UnknownToken
-		} else {
-			listable = true
-		}
-		if h.Held {
-			info.Held = true
-			if h.Permit > 0 {
-				info.Used++
-			}
-		}
-		if len(info.Holders) == 0 {
-			info.Kind = looks
-		}
-		info.Holders = append(info.Holders, h)
-	}
-	switch {
-	case r.permits:
-		info.Held = info.Used > 0 && info.Used == info.Permits
+		listable = listable || looks != KindOther
+		return looks, true
+	})
+	r.line(l, &info)
+	if r.permits {
+		info.permitted(r.slots)
 		if r.blind {
 			info.Used, listable = -1, true
 		}
-		if listable || len(info.Holders) > 0 || info.Waiting > 0 {
-			info.Kind = KindPermits
+		if !listable && len(info.Holders) == 0 && info.Waiting <= 0 {
+			info.Kind = KindNone
 		}
-	case len(info.Holders) == 0 && others > 0:
-		info.Kind, info.Held = KindOther, others >= needed
 	}
 	switch {
 	case l.literal:
@@ -569,7 +468,7 @@ func (r *listed) info(l *lister) (info LockInfo, there bool) {
 	case !listable && info.Waiting <= 0:
 		return info, false
 	}
-	agreed := r.blind || slices.ContainsFunc(info.Holders, func(h LockHolder) bool { return h.Held })
+	agreed := r.blind || slices.ContainsFunc(info.Holders, func(h Holder) bool { return h.Held })
 	return info, agreed || l.affords(on, len(r.key))
 }
 
@@ -600,22 +499,3 @@ func (r *listed) line(l *lister, info *LockInfo) {
 		info.Waiting = -1
 	}
 }
-
-// looksLike says what a value looks like: KindPlain for a token of ours.
-func looksLike(value string, left time.Duration) LockKind {
-	token, _, _ := kind.CutSlot(strings.TrimPrefix(value, kind.LeftMark))
-	if i := strings.LastIndexByte(token, '/'); i >= 0 && kind.CheckOwner(token[:i]) == nil {
-		token = token[i+1:]
-	}
-	raw, err := base64.RawURLEncoding.DecodeString(token)
-	const least, most = 16, 128 // characters of another library's token
-	switch {
-	case err == nil && len(raw) == tokenBytes:
-		return KindPlain
-	case left >= 0 && least <= len(value) && len(value) <= most && strings.Trim(value, tokenLetters) == "":
-		return KindForeign
-	}
-	return KindOther
-}
-
-const tokenLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=_-"

@@ -273,7 +273,7 @@ func WithToken(token string) Option {
 }
 
 // WithOwner publishes a value with the lock, in place of Config.Owner. [Client.Watch],
-// [Holder.Owner] and [RoundError].HeldBy tell it to all that ask who holds the lock. An address
+// [Holder].Owner and [RoundError].HeldBy tell it to all that ask who holds the lock. An address
 // is of most use, so that others find the holder. The value is a part of the token, so it comes
 // and goes with the lock. It is printable ASCII without spaces, 1 to 128 bytes. It
 // is a hint: any user who may write the key can publish any value. So a client of a published

@@ -59,7 +59,7 @@ func TestLockNeedsNoOptionalCommand(t *testing.T) {
 			on := func(text string) func() bool { // every master
 				token := redlock.NewSecret(text)
 				return func() bool {
-					all, err := other.Holders(t.Context(), "k")
+					all, err := redlock.OnEach(other, t.Context(), "k")
 					return err == nil && all[0].Token == token && all[1].Token == token && all[2].Token == token
 				}
 			}

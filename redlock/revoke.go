@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 )
@@ -132,14 +133,14 @@ func checkRevocation(prefix, key, reason string, o *options) error {
 
 // revocable returns the tokens of those who hold the lock.
 func (c *Client) revocable(ctx context.Context, key string, o *options) (tokens []string, err error) {
-	_, t, err := c.census(ctx, OpRevoke, key, &options{shared: o.shared, permits: o.permits})
+	t, err := c.census(ctx, OpRevoke, key, &options{shared: o.shared, permits: o.permits})
 	if err != nil {
 		return nil, err
 	}
 	blocked, most := false, 0
 	for _, claim := range t.Claims {
 		switch {
-		case claim.Token == UnknownToken:
+		case claim.Token == census.Unknown:
 			blocked = true
 			continue
 		case claim.Held():

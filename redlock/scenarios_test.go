@@ -18,6 +18,7 @@ import (
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -620,7 +621,7 @@ func scriptFlush(s leadership) {
 		names = []string{"k"}
 	}
 	for _, key := range names {
-		holders, err := s.client.Holders(s.Context(), key, s.opts...)
+		holders, err := redlock.OnEach(s.client, s.Context(), key, s.opts...)
 		require.NoError(s, err)
 		require.Len(s, holders, s.n)
 		require.Equal(s, m.Token(), holders[0].Token.Reveal())
@@ -791,9 +792,9 @@ func TestForeignLocksAreRespected(t *testing.T) {
 	}
 	err := s.client.NewMutex("k", long).TryLock(t.Context())
 	require.ErrorIs(t, err, redlock.ErrHeld)
-	holders, err := s.client.Holders(t.Context(), "k")
+	holders, err := redlock.OnEach(s.client, t.Context(), "k")
 	require.NoError(t, err)
-	require.Equal(t, redlock.UnknownToken, holders[0].Token)
+	require.Equal(t, census.Unknown, holders[0].Token)
 	require.Negative(t, holders[0].TTL)
 	require.Empty(t, holders[2].Token)
 	stranger := s.client.NewMutex("k", long, redlock.WithToken("x"))

@@ -14,7 +14,6 @@ import (
 
 const (
 	tokenBytes = 20 // of randomness
-	tokenChars = 27 // these bytes in base64
 	tokenHint  = 6  // bytes at the beginning of a token's secret part by which it is recognized
 )
 
@@ -30,17 +29,6 @@ func appendToken(dst []byte, owner string) []byte {
 	return base64.RawURLEncoding.AppendEncode(dst, raw[:])
 }
 
-// ownerOf returns the owner in a token; empty if it has none, or if another
-// library made it.
-func ownerOf(token string) string {
-	token, _, _ = kind.CutSlot(strings.TrimPrefix(token, kind.LeftMark))
-	i := strings.LastIndexByte(token, '/')
-	if i < 0 || len(token)-i-1 != tokenChars || kind.CheckOwner(token[:i]) != nil {
-		return ""
-	}
-	return token[:i]
-}
-
 // redacted takes the secret part of the token out of a master's error, which may quote our
 // command: any process that knows a token can release the lock.
 func redacted(err error, token []byte) error {
@@ -49,7 +37,7 @@ func redacted(err error, token []byte) error {
 		return err
 	}
 	secret := string(token)
-	if owner := ownerOf(secret); owner != "" {
+	if owner := kind.Owner(secret); owner != "" {
 		secret = secret[len(owner)+1:]
 	}
 	secret = conn.Printable(secret) // as it stands in the message
@@ -91,6 +79,3 @@ func defaultOwner(name string) string {
 	}
 	return owner
 }
-
-// wasLeft reports whether the value of a key is that of a lock that was released, and lingers ([WithMinHold]).
-func wasLeft(token string) bool { return strings.HasPrefix(token, kind.LeftMark) }

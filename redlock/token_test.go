@@ -21,7 +21,7 @@ func TestTokensAreFreshAndPrintable(t *testing.T) {
 		raw, err := base64.RawURLEncoding.DecodeString(token)
 		require.NoError(t, err)
 		require.Len(t, raw, tokenBytes)
-		require.Len(t, token, tokenChars)
+		require.Len(t, token, kind.TokenChars)
 		require.False(t, seen[token])
 		seen[token] = true
 	}
@@ -29,11 +29,11 @@ func TestTokensAreFreshAndPrintable(t *testing.T) {
 
 func TestTokenNamesItsOwner(t *testing.T) {
 	for _, owner := range []string{"svc-a@host-7:311", "x", "with/slash/es", ""} {
-		require.Equal(t, owner, ownerOf(string(appendToken(nil, owner))))
+		require.Equal(t, owner, kind.Owner(string(appendToken(nil, owner))))
 	}
-	require.Equal(t, "svc-a@host-7:311", ownerOf(svcA))
+	require.Equal(t, "svc-a@host-7:311", kind.Owner(svcA))
 	for _, foreign := range []string{"", "?", "c2hvcnQ=", "ab/cd", "4yBl3z/abc+def==", strings.Repeat("x", 40)} {
-		require.Empty(t, ownerOf(foreign), "another library's token")
+		require.Empty(t, kind.Owner(foreign), "another library's token")
 	}
 }
 
@@ -49,9 +49,9 @@ func TestOwnerIsPrintable(t *testing.T) {
 // A token of another's can be anything. What looks like an owner in it is none if ours could
 // not be so, and nobody prints it.
 func TestOwnerThatIsNotPrintableIsNone(t *testing.T) {
-	random := strings.Repeat("A", tokenChars)
+	random := strings.Repeat("A", kind.TokenChars)
 	for _, hostile := range []string{"\x1b[2J", "\x1b]0;title\x07", "svc\n2026-01-01 lock released", "a b", strings.Repeat("x", kind.MaxOwner+1), "\u202e"} {
-		h := Holder{Token: NewSecret(hostile + "/" + random), TTL: time.Second}
+		h := Said{Token: NewSecret(hostile + "/" + random), TTL: time.Second}
 		require.Empty(t, h.Owner())
 		require.Equal(t, "held by somebody without a name on 1 of 1 masters, 1.0 s left", leading(said(1, h)).String())
 	}
@@ -75,15 +75,15 @@ func TestTokenThatIsTooLongIsRefused(t *testing.T) {
 func TestALockNamesTheOwnerThatItIsGiven(t *testing.T) {
 	simulated(t, 3, Config{Owner: "client"}, func(t *testing.T, c *Client, r *fakeRounds) {
 		long := strings.Repeat("x", kind.MaxOwner)
-		for _, kind := range [][]Option{nil, {WithFence()}, {WithKeys("j")}, {WithMinHold(time.Second)}} {
+		for _, opts := range [][]Option{nil, {WithFence()}, {WithKeys("j")}, {WithMinHold(time.Second)}} {
 			for value, want := range map[string]string{"10.0.0.7:8080": "10.0.0.7:8080", "http://a/b": "http://a/b", long: long} {
-				m := c.NewMutex("k", ttl, append(kind, WithOwner(value))...)
+				m := c.NewMutex("k", ttl, append(opts, WithOwner(value))...)
 				require.NoError(t, m.TryLock(t.Context()))
-				require.Equal(t, want, ownerOf(m.Token()))
+				require.Equal(t, want, kind.Owner(m.Token()))
 				require.NoError(t, m.UnlockNow(t.Context()))
 			}
 		}
-		require.Equal(t, "client", ownerOf(taken(t, c).Token()))
+		require.Equal(t, "client", kind.Owner(taken(t, c).Token()))
 		for _, value := range []string{"", "a b", "caf\u00e9", "a\n", long + "x"} {
 			require.ErrorContains(t, c.NewMutex("k", ttl, WithOwner(value)).TryLock(t.Context()), "owner")
 		}
@@ -95,7 +95,7 @@ func TestATokenOfASlotNamesItsOwner(t *testing.T) {
 	for _, owner := range []string{"", "svc-a@host-7.example.org:311", "a.3.4"} {
 		plain := appendToken(nil, owner)
 		token := kind.AppendSlot(slices.Clone(plain), 3, 4)
-		require.Equal(t, ownerOf(string(plain)), ownerOf(string(token)))
+		require.Equal(t, kind.Owner(string(plain)), kind.Owner(string(token)))
 		err := redacted(&mux.ReplyError{Message: "no " + string(token) + " here"}, token)
 		require.NotContains(t, err.Error(), string(plain[len(plain)-20:]))
 	}

@@ -14,30 +14,22 @@ import (
 	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
-// A Leader says who holds a lock, as a majority of the masters has it.
-type Leader struct {
-	Held bool // the lock has a holder; if not, the rest is empty
-	// Owner is what the holder has published: WithOwner, or Config.Owner. It is empty if the
-	// holder has published nothing, or if another library holds the lock. It is a hint: any user
-	// who may write the key can publish any value.
-	Owner string
-	// Fence is the last fence that was given for the key: the holder's, if its lock has one
-	// (WithFence, or Lead). It is 0 if there is none, or if the masters do not agree on it yet.
-	Fence uint64
-}
-
 // Watch yields who holds the lock on a key: at once, and again after each change of the holder or
 // its fence. It yields the latest state, and not every one: it leaves out what came and went
 // while the loop's body ran, or within a few milliseconds. That the lock has no holder is a
 // state, too.
 //
-//	for leader, err := range client.Watch(ctx, "lock:scheduler") {
+//	for lock, err := range client.Watch(ctx, "lock:scheduler") {
 //		switch {
 //		case err != nil: // the holder is not known just now
-//		case leader.Held:
-//			connect(leader.Owner)
+//		case lock.Held:
+//			connect(lock.Holders[0].Owner)
 //		}
 //	}
+//
+// The holder's Owner is what it has published: WithOwner, or Config.Owner. The fence is that of the holder, if its lock
+// has one (WithFence, or Lead), and 0 if there is none, or if the masters do not agree on it yet. The rest is as
+// [Client.Holders] has it.
 //
 // Watch ends without an error when ctx does, or the loop is left. If too few masters answer, it
 // yields a *RoundError that wraps ErrNoQuorum, once, and goes on. When the state is known again,
@@ -54,16 +46,16 @@ type Leader struct {
 // It is for locks with one holder. Readers appear as a holder without a name, and permits do not
 // appear. Watch needs the right to EVAL, and to GET {key}:fence. Without the latter the fence is
 // 0, and a master notes each question in its ACL LOG.
-func (c *Client) Watch(ctx context.Context, key string) iter.Seq2[Leader, error] {
+func (c *Client) Watch(ctx context.Context, key string) iter.Seq2[LockInfo, error] {
 	mustContext(ctx)
 	c.check()
-	return func(yield func(Leader, error) bool) {
+	return func(yield func(LockInfo, error) bool) {
 		switch {
 		case key == "":
-			yield(Leader{}, errors.New("redlock: watch: the key is empty"))
+			yield(LockInfo{}, errors.New("redlock: watch: the key is empty"))
 			return
 		case len(key) > maxKey:
-			yield(Leader{}, fmt.Errorf("redlock: watch: the key has %d bytes, and %d are the most", len(key), maxKey))
+			yield(LockInfo{}, fmt.Errorf("redlock: watch: the key has %d bytes, and %d are the most", len(key), maxKey))
 			return
 		}
 		c.watcher(key).run(ctx, yield)
@@ -78,9 +70,10 @@ type watcher struct {
 	restraint    restraint
 
 	last    leadership
-	unknown bool // an error was yielded last
-	begun   bool // something was yielded
-	unsure  int  // reads in a row in which the masters differed about one holder's fence
+	info    LockInfo // of the last read
+	unknown bool     // an error was yielded last
+	begun   bool     // something was yielded
+	unsure  int      // reads in a row in which the masters differed about one holder's fence
 }
 
 // A leadership is what a read has shown.
@@ -96,7 +89,7 @@ const sureReads = 5 // after so many reads, a master whose fence differs is expe
 
 func (c *Client) watcher(key string) *watcher { return &watcher{client: c, key: key} }
 
-func (w *watcher) run(ctx context.Context, yield func(Leader, error) bool) {
+func (w *watcher) run(ctx context.Context, yield func(LockInfo, error) bool) {
 	c := w.client
 	w.subscription = c.watcherSubscriptions.add(&c.core, c.cfg.Prefix+w.key)
 	defer c.watcherSubscriptions.remove(w.subscription)
@@ -110,7 +103,7 @@ func (w *watcher) run(ctx context.Context, yield func(Leader, error) bool) {
 		case ctx.Err() != nil:
 			return
 		case e != nil && e.final():
-			yield(Leader{}, e)
+			yield(LockInfo{}, e)
 			return
 		case !w.yieldNew(yield, now, e):
 			return
@@ -131,11 +124,11 @@ func (w *watcher) run(ctx context.Context, yield func(Leader, error) bool) {
 }
 
 // yieldNew yields a state that is new. It returns false if the loop was left.
-func (w *watcher) yieldNew(yield func(Leader, error) bool, now leadership, e *RoundError) bool {
+func (w *watcher) yieldNew(yield func(LockInfo, error) bool, now leadership, e *RoundError) bool {
 	was, known, begun := w.last, !w.unknown, w.begun
 	w.unknown, w.begun = e != nil, true
 	if e != nil {
-		return begun && !known || yield(Leader{}, e)
+		return begun && !known || yield(LockInfo{}, e)
 	}
 	if now.agree || now.token != was.token {
 		w.unsure = 0
@@ -147,10 +140,7 @@ func (w *watcher) yieldNew(yield func(Leader, error) bool, now leadership, e *Ro
 	if same {
 		return true
 	}
-	if now.token.IsZero() {
-		return yield(Leader{}, nil)
-	}
-	return yield(Leader{Held: true, Owner: ownerOf(now.token.Reveal()), Fence: now.fence}, nil)
+	return yield(w.info, nil)
 }
 
 // pause returns the time until the next read, if no master notifies.
@@ -191,6 +181,8 @@ func (w *watcher) readWithin(ctx context.Context, timeout time.Duration) (leader
 		}
 	}
 	now, known := leadershipOf(t)
+	w.info = c.lockInfo(w.key, t)
+	w.info.Fence = now.fence
 	now.willNotify = notify >= quorum.Majority(len(c.masters))
 	switch {
 	case errors.Is(err, mux.ErrClosed):

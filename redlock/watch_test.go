@@ -25,7 +25,7 @@ func watched(t *testing.T, c *Client, key string) (next func() news, stop func()
 	go func() {
 		defer close(over)
 		for leader, err := range c.Watch(ctx, key) {
-			all <- news{leader, err}
+			all <- news{LeaderOf(leader), err}
 		}
 	}()
 	stop = func() {
@@ -137,7 +137,7 @@ func TestWatchTellsTheLatestState(t *testing.T) {
 		var owners []string
 		for leader, err := range c.Watch(ctx, "k") {
 			require.NoError(t, err)
-			if owners = append(owners, leader.Owner); len(owners) > 1 {
+			if owners = append(owners, LeaderOf(leader).Owner); len(owners) > 1 {
 				cancel()
 				continue
 			}
@@ -198,27 +198,27 @@ func TestWatchSaysWhenItCannotKnow(t *testing.T) {
 }
 
 func TestWhoHoldsALockByWhatTheMastersSay(t *testing.T) {
-	a, b, free := Holder{Token: NewSecret("a"), TTL: time.Second}, Holder{Token: NewSecret("b"), TTL: time.Minute}, Holder{}
-	with := func(h Holder, fence uint64, ttl time.Duration) Holder { h.Fence, h.TTL = fence, ttl; return h }
+	a, b, free := Said{Token: NewSecret("a"), TTL: time.Second}, Said{Token: NewSecret("b"), TTL: time.Minute}, Said{}
+	with := func(h Said, fence uint64, ttl time.Duration) Said { h.Fence, h.TTL = fence, ttl; return h }
 	for name, v := range map[string]struct {
-		holders []Holder
+		holders []Said
 		want    leadership
 		unknown bool
 	}{
-		"free":                      {holders: []Holder{free, free, free}, want: leadership{agree: true, left: clock.Forever}},
-		"free, one is silent":       {holders: []Holder{free, free}, want: leadership{agree: true, left: clock.Forever}},
-		"held":                      {holders: []Holder{a, a, a}, want: leadership{token: NewSecret("a"), agree: true, left: time.Second}},
-		"held, one is silent":       {holders: []Holder{a, a}, want: leadership{token: NewSecret("a"), agree: true, left: time.Second}},
-		"split":                     {holders: []Holder{a, b, free}, want: leadership{agree: true, left: clock.Forever}},
-		"it may be held":            {holders: []Holder{a, free}, unknown: true},
-		"one has answered":          {holders: []Holder{free}, unknown: true},
+		"free":                      {holders: []Said{free, free, free}, want: leadership{agree: true, left: clock.Forever}},
+		"free, one is silent":       {holders: []Said{free, free}, want: leadership{agree: true, left: clock.Forever}},
+		"held":                      {holders: []Said{a, a, a}, want: leadership{token: NewSecret("a"), agree: true, left: time.Second}},
+		"held, one is silent":       {holders: []Said{a, a}, want: leadership{token: NewSecret("a"), agree: true, left: time.Second}},
+		"split":                     {holders: []Said{a, b, free}, want: leadership{agree: true, left: clock.Forever}},
+		"it may be held":            {holders: []Said{a, free}, unknown: true},
+		"one has answered":          {holders: []Said{free}, unknown: true},
 		"nobody has answered":       {unknown: true},
-		"one fence":                 {holders: []Holder{with(a, 7, 1), with(a, 7, 2), with(a, 7, 3)}, want: leadership{token: NewSecret("a"), fence: 7, agree: true, left: 2}},
-		"a fence that most have":    {holders: []Holder{with(a, 7, 3), with(a, 8, 2), with(a, 7, 1)}, want: leadership{token: NewSecret("a"), fence: 7, left: 2}},
-		"no fence that most have":   {holders: []Holder{with(a, 7, 1), with(a, 8, 1), with(a, 9, 1)}, want: leadership{token: NewSecret("a"), left: 1}},
-		"the fences of others":      {holders: []Holder{with(a, 7, 1), with(a, 7, 1), with(b, 9, 1)}, want: leadership{token: NewSecret("a"), fence: 7, agree: true, left: 1}},
-		"it does not expire":        {holders: []Holder{with(a, 0, -1), with(a, 0, -1), a}, want: leadership{token: NewSecret("a"), agree: true, left: clock.Forever}},
-		"it does not expire at one": {holders: []Holder{with(a, 0, -1), a, a}, want: leadership{token: NewSecret("a"), agree: true, left: time.Second}},
+		"one fence":                 {holders: []Said{with(a, 7, 1), with(a, 7, 2), with(a, 7, 3)}, want: leadership{token: NewSecret("a"), fence: 7, agree: true, left: 2}},
+		"a fence that most have":    {holders: []Said{with(a, 7, 3), with(a, 8, 2), with(a, 7, 1)}, want: leadership{token: NewSecret("a"), fence: 7, left: 2}},
+		"no fence that most have":   {holders: []Said{with(a, 7, 1), with(a, 8, 1), with(a, 9, 1)}, want: leadership{token: NewSecret("a"), left: 1}},
+		"the fences of others":      {holders: []Said{with(a, 7, 1), with(a, 7, 1), with(b, 9, 1)}, want: leadership{token: NewSecret("a"), fence: 7, agree: true, left: 1}},
+		"it does not expire":        {holders: []Said{with(a, 0, -1), with(a, 0, -1), a}, want: leadership{token: NewSecret("a"), agree: true, left: clock.Forever}},
+		"it does not expire at one": {holders: []Said{with(a, 0, -1), a, a}, want: leadership{token: NewSecret("a"), agree: true, left: time.Second}},
 	} {
 		got, known := leadershipOf(said(3, v.holders...))
 		require.Equal(t, !v.unknown, known, name)
@@ -239,10 +239,10 @@ func TestWatchOfRealMasters(t *testing.T) {
 	var seen []news
 	for leader, err := range ours.Watch(ctx, "k") {
 		require.NoError(t, err)
-		seen = append(seen, news{leader, err})
+		seen = append(seen, news{LeaderOf(leader), err})
 		switch {
 		case len(seen) == 1:
-			require.Equal(t, Leader{}, leader)
+			require.Equal(t, Leader{}, LeaderOf(leader))
 			go func() {
 				led <- theirs.Lead(ctx, "k", time.Minute, func(ctx context.Context) error {
 					terms = append(terms, FenceFrom(ctx))

@@ -13,6 +13,7 @@ import (
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/flight"
+	"github.com/redburst/redburst/redlock/internal/census"
 )
 
 // An acquirer takes a lock, as its flags say, and releases it.
@@ -86,7 +87,7 @@ func (r *acquirer) acquire(key string) (*redlock.Client, error) {
 	r.monitor.acquired(client.Stats().Masters)
 	token := r.mutex.Token()
 	r.name = r.nameOf(key, token)
-	r.note("%s is ours, as %s", r.name, ownerText(redlock.Holder{Token: redlock.NewSecret(token)}))
+	r.note("%s is ours, as %s", r.name, ownerText(census.Holder{Token: redlock.NewSecret(token)}))
 	return client, nil
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
-	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/rights"
@@ -18,9 +17,12 @@ import (
 
 // An answer is what one master says of a key.
 type answer struct {
-	redlock.Holder // without a token if the key is free, or its readers or permits were asked for
-	row            census.Row
-	agreed         int // how many permits there are, as their users have agreed; 0 if nothing says so
+	Addr          string // the master's, never with a password
+	Err           error  // why its answer is missing; nil if it is not
+	Fence         uint64 // the last that was given there
+	census.Holder        // without a token if the key is free, or its readers or permits were asked for
+	row           census.Row
+	agreed        int // how many permits there are, as their users have agreed; 0 if nothing says so
 }
 
 // readers are those that hold the key.
@@ -29,17 +31,6 @@ func (a *answer) readers() []census.Holder {
 		return a.row.Holders
 	}
 	return nil
-}
-
-func answers(holders []redlock.Holder) (all []answer) {
-	for _, h := range holders {
-		a := answer{Holder: h, row: census.Row{Fence: h.Fence}}
-		if !h.Token.IsZero() {
-			a.row.Holders = []census.Holder{census.Holder(h)}
-		}
-		all = append(all, a)
-	}
-	return all
 }
 
 // holders asks every master who holds a key there, and writes nothing. Unlike
@@ -51,9 +42,9 @@ func (s *masterSet) holders(ctx context.Context, key string) []answer {
 			return err
 		}
 		if n := len(a.row.Holders); n > 0 {
-			a.Holder = redlock.Holder(a.row.Holders[n-1])
+			a.Holder = a.row.Holders[n-1]
 			if a.row.Readers > 0 { // the last is the one that ends last
-				a.Holder = redlock.Holder{TTL: a.TTL}
+				a.Holder = census.Holder{TTL: a.TTL}
 			}
 		}
 		a.Fence = a.row.Fence
@@ -134,7 +125,7 @@ func (s *masterSet) ask(ctx context.Context, question func(*probe, *answer) erro
 	all := make([]answer, len(s.masters))
 	for i, err := range s.askAll(ctx, func(i int, p *probe) error { return question(p, &all[i]) }) {
 		if err != nil {
-			all[i] = answer{Holder: redlock.Holder{Err: err}}
+			all[i] = answer{Err: err}
 		}
 		all[i].Addr = conn.Redact(s.masters[i])
 	}

@@ -48,13 +48,15 @@ func (d *demo) showTaking(ctx context.Context, lock *redlock.Mutex) error {
 	}
 	round, validity := d.last(), lock.Remaining()
 	// Nobody has waited for the late votes, so they have no time. Holders waits for them.
-	all, err := d.alice.Holders(ctx, d.key)
+	info, err := d.alice.Holders(ctx, d.key)
 	if err != nil {
 		return err
 	}
 	has := map[string]bool{}
-	for _, h := range all {
-		has[h.Addr] = h.Token.Reveal() == lock.Token()
+	for _, h := range info.Holders {
+		for _, addr := range h.Masters {
+			has[addr] = has[addr] || h.Token.Reveal() == lock.Token()
+		}
 	}
 	slices.SortStableFunc(round.Votes, func(a, b redlock.Vote) int { // in the order of arrival
 		return cmp.Compare(cmp.Or(a.RTT, time.Hour), cmp.Or(b.RTT, time.Hour))
@@ -108,16 +110,16 @@ func (d *demo) showRefusal(ctx context.Context, _ *redlock.Mutex) error {
 	if !errors.Is(err, redlock.ErrHeld) {
 		return fmt.Errorf("bob was refused for a wrong reason: %w", err)
 	}
-	all, err := d.bob.Holders(ctx, d.key)
+	info, err := d.bob.Holders(ctx, d.key)
 	if err != nil {
 		return err
 	}
-	s := newLockStatus(d.key, answers(all))
-	d.say("   ", plain, fmt.Sprintf("refused after %s: held by %s, on %d of %d masters, %s",
-		brief(took), ownerText(s.leader.Holder), s.leader.votes, len(all), leftText(s.left())))
-	if s.state != held || s.leader.Owner() != "alice" {
-		return fmt.Errorf("the lock is %s, and not held by alice", s.state)
+	if !info.Held || info.Holders[0].Owner != "alice" {
+		return errors.New("the lock is not held by alice")
 	}
+	h := info.Holders[0]
+	d.say("   ", plain, fmt.Sprintf("refused after %s: held by %s, on %d of %d masters, %s",
+		brief(took), h.Owner, len(h.Masters), info.Masters, leftText(h.TTL)))
 	return nil
 }
 

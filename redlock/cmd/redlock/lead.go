@@ -186,10 +186,8 @@ func (l *leader) whileLeading(ctx context.Context, signals chan<- os.Signal) err
 	}
 	fence := redlock.FenceFrom(ctx)
 	token := ""
-	if all, err := l.client.Holders(ctx, l.key); err == nil { // for the command alone
-		if s := newLockStatus(l.key, answers(all)); s.state == held {
-			token = s.leader.Token.Reveal()
-		}
+	if lock, err := l.client.Holders(ctx, l.key); err == nil && lock.Held { // for the command alone
+		token = lock.Holders[0].Token.Reveal()
 	}
 	p, err := startProcess(l.path, l.argv, l.environment(l.key, token, fence), func() bool { return leads.Err() == nil && ctx.Err() == nil }, signals)
 	switch {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/spf13/cobra"
 )
 
@@ -253,7 +254,7 @@ func rowOf(lock redlock.LockInfo) []cell {
 }
 
 // leaderOf returns the holder of which the row tells: of readers the last to end, of permits the first.
-func leaderOf(lock redlock.LockInfo) (leader redlock.LockHolder, ok bool) {
+func leaderOf(lock redlock.LockInfo) (leader redlock.Holder, ok bool) {
 	for _, h := range lock.Holders {
 		switch longer := uint64(h.TTL) > uint64(leader.TTL); { // below 0 is the longest
 		case !ok:
@@ -269,7 +270,7 @@ func leaderOf(lock redlock.LockInfo) (leader redlock.LockHolder, ok bool) {
 // heldBy says who holds a lock.
 func heldBy(lock redlock.LockInfo) string {
 	switch {
-	case lock.Kind == redlock.KindNone:
+	case lock.Kind == "":
 		return "nobody"
 	case lock.Kind == redlock.KindOther:
 		return "no lock"
@@ -281,9 +282,9 @@ func heldBy(lock redlock.LockInfo) string {
 	case lock.Readers > 1:
 		return plural(lock.Readers, "reader")
 	}
-	owner := cmp.Or(lock.Holders[0].Owner(), "without a name")
+	owner := cmp.Or(lock.Holders[0].Owner, "without a name")
 	switch {
-	case lock.Holders[0].Left():
+	case lock.Holders[0].Left:
 		return "left by " + owner
 	case lock.Holders[0].Revoked:
 		return owner + ", revoked"
@@ -311,17 +312,25 @@ func briefly(left time.Duration) string {
 	return fmt.Sprintf("%.1fs", left.Seconds())
 }
 
+// holderText is ownerText of a lock in a list.
+func holderText(h redlock.Holder) string {
+	if h.Token.IsZero() {
+		return ownerText(census.Holder{Token: census.Unknown})
+	}
+	return ownerText(census.Holder{Token: h.Token})
+}
+
 // detail writes all that is known of one lock.
 func (l *lister) detail(lock redlock.LockInfo) {
 	if l.count > 1 {
 		l.out.printf("\n")
 	}
 	text := fmt.Sprintf("%s: %s, held by %s", lock.Key, cmp.Or(string(lock.Kind), "free"), heldBy(lock))
-	if lock.Kind == redlock.KindPlain && lock.Holders[0].Left() {
+	if lock.Kind == redlock.KindPlain && lock.Holders[0].Left {
 		text = fmt.Sprintf("%s: %s, and nobody runs it", lock.Key, heldBy(lock))
 	}
 	if lock.Kind == redlock.KindOther {
-		text = lock.Key + ": " + ownerText(redlock.Holder{Token: redlock.UnknownToken})
+		text = lock.Key + ": " + ownerText(census.Holder{Token: census.Unknown})
 	}
 	if lock.Fence != 0 {
 		text += fmt.Sprintf(", fence %d", lock.Fence)
@@ -333,7 +342,7 @@ func (l *lister) detail(lock redlock.LockInfo) {
 		if !h.Held {
 			colour = dim
 		}
-		owner := ownerText(redlock.Holder{Token: h.Token})
+		owner := holderText(h)
 		if h.Revoked {
 			owner += ", revoked: " + h.Reason
 		}
@@ -431,7 +440,7 @@ func (l *lister) encode(lock redlock.LockInfo, now time.Time) {
 		out.Waiting = &lock.Waiting
 	}
 	for _, h := range lock.Holders {
-		out.Holders = append(out.Holders, holder{h.Owner(), stateOf(h.Held), h.Left(), h.Reason, h.Permit, leftMS(h.TTL), h.Masters})
+		out.Holders = append(out.Holders, holder{h.Owner, stateOf(h.Held), h.Left, h.Reason, h.Permit, leftMS(h.TTL), h.Masters})
 	}
 	encodeJSON(l.out, out, "")
 }

@@ -24,7 +24,7 @@ const (
 
 // A claim is the count of the masters that name a holder.
 type claim struct {
-	redlock.Holder
+	census.Holder
 	votes   int
 	revoked int           // of them, how many say that it was revoked
 	left    time.Duration // until it is over unless it is renewed; below 0: never
@@ -32,7 +32,7 @@ type claim struct {
 }
 
 func newClaim(c *census.Claim) claim {
-	return claim{redlock.Holder(c.Holder), len(c.On), c.Buried, c.Lasts(), c.Reader}
+	return claim{c.Holder, len(c.On), c.Buried, c.Lasts(), c.Reader}
 }
 
 // A lockStatus is the count of what the masters say about a lock.
@@ -171,11 +171,11 @@ func (s *lockStatus) tooFew() string {
 	return fmt.Sprintf("%s; %d %s needed", s.answersText(), s.quorum, are)
 }
 
-func ownerText(h redlock.Holder) string {
+func ownerText(h census.Holder) string {
 	switch {
-	case h.Token == redlock.UnknownToken && h.Size > 0:
+	case h.Token == census.Unknown && h.Size > 0:
 		return fmt.Sprintf("a key that is no lock (string of %d bytes)", h.Size)
-	case h.Token == redlock.UnknownToken:
+	case h.Token == census.Unknown:
 		return "a key that is no lock"
 	}
 	owner := cmp.Or(h.Owner(), "somebody who left no name")
@@ -207,7 +207,7 @@ func clockText(at time.Time) string {
 func timeText(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 MST") }
 
 // holderCell is who holds a lock, as it stands in a table.
-func holderCell(h redlock.Holder) string {
+func holderCell(h census.Holder) string {
 	if h.Revoked {
 		return ownerText(h) + ", revoked"
 	}
@@ -262,7 +262,7 @@ func (s *lockStatus) write(t *terminal) {
 		switch {
 		case a.Err != nil:
 			row[2] = cell{without(a.Err, a.Addr), red}
-		case a.Token == redlock.UnknownToken:
+		case a.Token == census.Unknown:
 			row[2] = cell{ownerText(a.Holder), red}
 		case len(a.readers()) > 0:
 			row[1] = cell{leftText(a.TTL), plain}
@@ -368,7 +368,7 @@ func (s *lockStatus) writeJSON(t *terminal) {
 			m.LeftMS = leftMS(a.TTL)
 		}
 		for _, r := range a.readers() {
-			m.Readers = append(m.Readers, reader{r.Token.Reveal(), redlock.Holder(r).Owner(), leftMS(r.TTL), 0, r.Reason})
+			m.Readers = append(m.Readers, reader{r.Token.Reveal(), r.Owner(), leftMS(r.TTL), 0, r.Reason})
 		}
 		if a.Err != nil {
 			m.Error = without(a.Err, a.Addr)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/spf13/cobra"
 )
 
@@ -153,7 +154,7 @@ func (r *releaser) choose(ctx context.Context, key string) (who string, opts []r
 	switch {
 	case !r.force || s.state != held:
 		return "", nil, r.missing(s)
-	case s.leader.Token == redlock.UnknownToken:
+	case s.leader.Token == census.Unknown:
 		return "", nil, usageError("look at it with redis-cli, and delete it there", "%q holds no lock, but blocks one", key)
 	case s.sharing > 0:
 		return "", nil, usageError("name one by its --token: 'redlock status --json' shows them", "%q is held by %s", key, readersText(s.sharing))

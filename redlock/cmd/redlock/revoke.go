@@ -162,7 +162,7 @@ func (r *revoker) remedy(key string) string {
 }
 
 // choose finds the holders that are to lose the lock, and says what kind of lock they have.
-func (r *revoker) choose(ctx context.Context, key string) (holders []redlock.Holder, opts []redlock.Option, err error) {
+func (r *revoker) choose(ctx context.Context, key string) (holders []census.Holder, opts []redlock.Option, err error) {
 	asks := releaser{target: r.target, force: r.token == ""}
 	wanted := func(c claim) bool { return r.token == "" || c.Token.Reveal() == r.token }
 	if r.permitted {
@@ -194,17 +194,17 @@ func (r *revoker) choose(ctx context.Context, key string) (holders []redlock.Hol
 		return holders, []redlock.Option{redlock.WithShared()}, nil
 	case s.state != held || !wanted(s.leader):
 		return nil, nil, asks.missing(s)
-	case s.leader.Token == redlock.UnknownToken:
+	case s.leader.Token == census.Unknown:
 		return nil, nil, usageError("look at it with redis-cli, and delete it there", "%q holds no lock, but blocks one", key)
 	}
-	return []redlock.Holder{s.leader.Holder}, nil, nil
+	return []census.Holder{s.leader.Holder}, nil, nil
 }
 
 // A revocation is what came of one.
 type revocation struct {
 	key     string
 	reason  string
-	holders []redlock.Holder
+	holders []census.Holder
 	after   time.Duration // since the revocation
 	remain  int           // of the holders, how many had not let go by then
 	left    time.Duration // until their last key ends; below 0: never
@@ -217,10 +217,10 @@ func (r *revocation) await(ctx context.Context, client *redlock.Client, opts []r
 	const pause = 10 * time.Millisecond
 	var ends time.Time // of the last key, as far as is known
 	for first := true; ; first = false {
-		holders, err := client.Holders(ctx, r.key, opts...)
+		lock, err := client.Holders(ctx, r.key, opts...)
 		r.after = time.Since(began)
 		if r.unknown = err != nil; !r.unknown {
-			r.count(holders, len(client.Stats().Masters))
+			r.count(lock.Holders)
 			if r.remain == 0 {
 				r.ended = !first && !ends.IsZero() && !time.Now().Before(ends)
 				return
@@ -239,17 +239,13 @@ func (r *revocation) await(ctx context.Context, client *redlock.Client, opts []r
 	}
 }
 
-// count counts the holders that a quorum of the masters still names.
-func (r *revocation) count(holders []redlock.Holder, masters int) {
-	t := census.NewTally(masters)
-	for i, h := range holders {
-		t.Count(i, census.Holder(h), false)
-	}
+// count counts those of the holders whom a quorum of the masters still names.
+func (r *revocation) count(named []redlock.Holder) {
 	r.remain, r.left = 0, 0
-	for _, c := range t.Claims {
-		if c.Held() && slices.ContainsFunc(r.holders, func(h redlock.Holder) bool { return h.Token == c.Token }) {
+	for _, n := range named {
+		if n.Held && slices.ContainsFunc(r.holders, func(h census.Holder) bool { return h.Token == n.Token }) {
 			r.remain++
-			r.left = time.Duration(max(uint64(r.left), uint64(c.Lasts()))) // below 0 is the longest
+			r.left = time.Duration(max(uint64(r.left), uint64(n.TTL))) // below 0 is the longest
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/census"
 )
 
 // mostMatches is how many locks can be revoked at once.
@@ -34,7 +35,7 @@ func (r *revoker) checkMatch() error {
 // A found is one lock that a pattern has found, with those of its holders that a majority named.
 type found struct {
 	redlock.LockInfo
-	holders []redlock.Holder
+	holders []census.Holder
 	more    int // readers that hold it, too, and were not named
 }
 
@@ -94,8 +95,8 @@ func (r *revoker) find(ctx context.Context, client *redlock.Client) (all []found
 		}
 		f := found{LockInfo: lock}
 		for _, h := range lock.Holders {
-			if h.Held && !h.Revoked && h.Token != redlock.UnknownToken {
-				f.holders = append(f.holders, redlock.Holder{Token: h.Token, Permit: h.Permit, TTL: h.TTL})
+			if h.Held && !h.Revoked && !h.Token.IsZero() {
+				f.holders = append(f.holders, census.Holder{Token: h.Token, Permit: h.Permit, TTL: h.TTL})
 			}
 		}
 		switch {
@@ -138,7 +139,7 @@ func (r *revoker) revokeAll(ctx context.Context, client *redlock.Client, all []f
 	began := time.Now()
 	for i := range all {
 		f := &all[i]
-		var lost []redlock.Holder
+		var lost []census.Holder
 		var why error
 		for _, h := range f.holders {
 			err := client.Revoke(ctx, f.Key, r.reason, append(f.options(), redlock.WithToken(h.Token.Reveal()))...)

@@ -18,7 +18,7 @@ func TestTimesAreInUTC(t *testing.T) {
 	require.Equal(t, "2026-01-01 22:04:05 UTC", timeText(at))
 	require.Equal(t, "2026-01-01 22:04 UTC", clockText(at))
 	require.Regexp(t, `^\d\d:\d\d UTC$`, clockText(time.Now()))
-	e := newWatchEvent("k", redlock.Leader{}, nil)
+	e := newWatchEvent("k", redlock.LockInfo{}, nil)
 	require.Contains(t, e.String(), " UTC  k: ")
 	text, err := json.Marshal(e)
 	require.NoError(t, err)

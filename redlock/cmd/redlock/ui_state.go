@@ -75,7 +75,7 @@ func rowID(kind redlock.LockKind, key string) string {
 }
 
 // holderID tells holders apart, and is no token.
-func holderID(h redlock.LockHolder) string {
+func holderID(h redlock.Holder) string {
 	sum := sha256.Sum256([]byte(h.Token.Reveal()))
 	return fmt.Sprintf("%x-%d", sum[:8], h.Permit)
 }
@@ -94,7 +94,7 @@ func newUILock(lock redlock.LockInfo, now time.Time) *uiLock {
 		row.Masters = fmt.Sprintf("%d of %d", len(h.Masters), lock.Masters)
 	}
 	for _, h := range lock.Holders {
-		row.Holders = append(row.Holders, uiHolder{holderID(h), ownerText(redlock.Holder{Token: h.Token}), h.Held, len(h.Masters), ends(h.TTL), h.Permit, h.Revoked, h.Reason})
+		row.Holders = append(row.Holders, uiHolder{holderID(h), holderText(h), h.Held, len(h.Masters), ends(h.TTL), h.Permit, h.Revoked, h.Reason})
 	}
 	for _, w := range lock.Waiters {
 		row.Waiters = append(row.Waiters, uiWaiter{waiterText(w), now.Add(-w.Waited).UnixMilli()})

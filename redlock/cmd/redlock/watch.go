@@ -21,13 +21,13 @@ type watchEvent struct {
 	Error string `json:"error,omitempty"`
 }
 
-func newWatchEvent(key string, l redlock.Leader, err error) watchEvent {
-	s := watchEvent{Time: time.Now().UTC(), keyJSON: newKeyJSON(key), State: free, Owner: l.Owner, Fence: l.Fence}
+func newWatchEvent(key string, l redlock.LockInfo, err error) watchEvent {
+	s := watchEvent{Time: time.Now().UTC(), keyJSON: newKeyJSON(key), State: free, Fence: l.Fence}
 	switch {
 	case err != nil:
 		s.State, s.Error = unknown, err.Error()
 	case l.Held:
-		s.State = held
+		s.State, s.Owner = held, l.Holders[0].Owner
 	}
 	return s
 }

@@ -193,18 +193,21 @@ const NoExpiry time.Duration = -1
 // Unknown is the token where a key holds something that is no lock.
 var Unknown = conn.NewSecret("?")
 
-// A Holder is who holds a key on a master, with the fields of redlock.Holder.
+// A Holder is who holds a key on a master.
 type Holder struct {
-	Addr    string
-	Token   conn.Secret
-	TTL     time.Duration
-	Permit  int
-	Fence   uint64
-	Size    int64
-	Err     error
+	Token   conn.Secret   // Unknown if the key holds something that is no lock
+	TTL     time.Duration // NoExpiry if the key does not expire
+	Permit  int           // its number, from 1 on; 0 if it is none
+	Size    int64         // bytes of the string that the key holds, if it is too long for a lock's; otherwise 0
 	Revoked bool
-	Reason  string
+	Reason  string // ... of it
 }
+
+// Owner is the owner that the token names.
+func (h Holder) Owner() string { return kind.Owner(h.Token.Reveal()) }
+
+// Left reports whether the lock was released, and is only left there.
+func (h Holder) Left() bool { return strings.HasPrefix(h.Token.Reveal(), kind.LeftMark) }
 
 // A Row is what a master says of a key, or of the permits of one.
 type Row struct {

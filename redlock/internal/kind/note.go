@@ -43,6 +43,19 @@ func ReadNote(note []byte, left time.Duration) (waited time.Duration, owner stri
 	return Milliseconds(int64(ms)) + max(EntryLife-left, 0), owner, true
 }
 
+// TokenChars is how many characters a token has behind its owner: 20 bytes in base64.
+const TokenChars = 27
+
+// Owner returns the owner in a token; empty if it has none, or if another library made it.
+func Owner(token string) string {
+	token, _, _ = CutSlot(strings.TrimPrefix(token, LeftMark))
+	i := strings.LastIndexByte(token, '/')
+	if i < 0 || len(token)-i-1 != TokenChars || CheckOwner(token[:i]) != nil {
+		return ""
+	}
+	return token[:i]
+}
+
 // CheckOwner returns what is wrong with an owner.
 func CheckOwner(owner string) error {
 	if strings.HasPrefix(owner, LeftMark) {

@@ -288,10 +288,16 @@ func (c *client) missing(m *redlock.Mutex) string {
 		return err.Error()
 	}
 	token := m.Token()
-	holders, err := c.lock.Holders(ctx, m.Key())
-	for _, h := range holders {
-		if err == nil && h.Token.Reveal() != token && h.Addr != double {
-			err = fmt.Errorf("%s has %q, not %q: %v", h.Addr, h.Token.Reveal(), token, h.Err)
+	lock, err := c.lock.Holders(ctx, m.Key())
+	has := []string{double}
+	for _, h := range lock.Holders {
+		if h.Token.Reveal() == token {
+			has = append(has, h.Masters...)
+		}
+	}
+	for _, s := range c.lock.Stats().Masters {
+		if err == nil && !slices.Contains(has, s.Addr) {
+			err = fmt.Errorf("%s does not have %q: %+v", s.Addr, token, lock)
 		}
 	}
 	if released := m.Unlock(ctx); err == nil {

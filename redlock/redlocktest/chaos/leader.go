@@ -40,17 +40,14 @@ func (h *hold) cleanUp(owner string) {
 	time.Sleep(h.lock.TTL + h.lock.TTL/4 + h.upTo(h.lock.TTL/2))
 	ctx, cancel := context.WithTimeout(context.Background(), h.lock.TTL)
 	defer cancel()
-	holders, _ := h.worker.lock.Holders(ctx, h.lock.Keys[0])
-	answered, kept := 0, notKept
-	for _, holder := range holders {
-		if holder.Err == nil {
-			answered++
-		}
-		if holder.Owner() == owner {
+	info, _ := h.worker.lock.Holders(ctx, h.lock.Keys[0])
+	kept := notKept
+	for _, holder := range info.Holders {
+		if holder.Owner == owner {
 			kept = ok
 		}
 	}
-	if answered > len(h.Masters)/2 {
+	if info.Masters-len(info.Silent) > len(h.Masters)/2 {
 		h.add(record{Op: opClean, Hold: h.id, Outcome: kept})
 	}
 }

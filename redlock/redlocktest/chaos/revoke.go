@@ -21,12 +21,12 @@ func (w *worker) revoke(ctx context.Context, l lockable) {
 	}
 	r := record{Op: opRevoke, Lock: l.String()}
 	if w.percent(70) {
-		holders, _ := w.lock.Holders(ctx, key, opts...)
-		if len(holders) == 0 {
+		lock, _ := w.lock.Holders(ctx, key, opts...)
+		if len(lock.Holders) == 0 {
 			return
 		}
-		h := holders[w.rng.IntN(len(holders))]
-		if h.Token.IsZero() || h.Token == redlock.UnknownToken {
+		h := lock.Holders[w.rng.IntN(len(lock.Holders))]
+		if h.Token.IsZero() {
 			return
 		}
 		r.Token = h.Token.Reveal()

@@ -79,14 +79,9 @@ func (p *parting) awaitAll(c *redlock.Client) {
 		if m.Lock(p.Context()) != nil {
 			return false
 		}
-		holders, err := c.Holders(p.Context(), "all")
+		lock, err := c.Holders(p.Context(), "all")
 		require.NoError(p, m.Unlock(p.Context()))
-		for _, h := range holders {
-			if h.Token.IsZero() {
-				return false
-			}
-		}
-		return err == nil && len(holders) == p.masters.N()
+		return err == nil && len(lock.Holders) == 1 && len(lock.Holders[0].Masters) == p.masters.N()
 	})
 }
 
