@@ -207,7 +207,7 @@ func openError(ctx context.Context, err error) error {
 	if !ok { // it asked no master: the configuration is wrong, or the system has no descriptors
 		return fmt.Errorf("redlock: open: %w", plainError{err})
 	}
-	e := unasked(OpOpen, "", ErrRefused, "")
+	e := unasked(opOpen, "", ErrRefused, "")
 	ended := ctx.Err()
 	switch {
 	case errors.Is(err, mux.ErrNoQuorum):

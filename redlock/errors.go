@@ -75,7 +75,7 @@ func (revoked) Unwrap() error { return ErrLost }
 // and errors.As look into a RoundError, and into the masters' own errors.
 type RoundError struct {
 	Op    Op
-	Key   string // empty for OpOpen
+	Key   string // empty for "open"
 	Votes []Vote // one for each master; nil if none was asked
 
 	// HeldBy and HeldFor say who holds the key, and how long the key still lives if its holder
@@ -86,12 +86,6 @@ type RoundError struct {
 	// ends last.
 	HeldBy  string
 	HeldFor time.Duration
-
-	// Place is the place that a Lock had in the line between processes when it ran out of time,
-	// from 1 on, and InLine is how many stood there. A process stands there once for each key,
-	// whatever the number of its callers. Both are 0 if that is not known, or if the Lock was
-	// not in the line, as another caller of its process was ahead of it.
-	Place, InLine int
 
 	// WhyRevoked is the reason that was given when the lock was revoked. If masters give several as often, it has them all. It is
 	// empty if the error does not wrap ErrRevoked.
@@ -112,6 +106,11 @@ type RoundError struct {
 	held  string // likewise: who holds the key
 	ahead int    // likewise: how many callers of the process were ahead of it
 	late  string // likewise: how long the caller has waited
+
+	// place is the one that a Lock had in the line between processes when it ran out of time, from 1 on, and inLine is
+	// how many stood there. Both are 0 if that is not known, or if the Lock was not in the line, as another caller of
+	// its process was ahead of it.
+	place, inLine int
 }
 
 // Outcome says in one word how an operation has ended, for the labels of metrics and the fields of
@@ -169,22 +168,23 @@ var outcomes = [...]struct {
 	{ErrClosed, "closed"},
 }
 
-// An Op is an operation, as [RoundError] and [Round] name it.
+// An Op is an operation, as [RoundError] and [Event] name it: one of these, or open, holders, locks, watch, lead or ready.
 type Op string
 
 const (
-	OpOpen    Op = "open"    // Open
 	OpLock    Op = "lock"    // TryLock, and each attempt of Lock, Do and Lead
 	OpExtend  Op = "extend"  // Extend
 	OpUnlock  Op = "unlock"  // Unlock, UnlockNow, Release, and the end of Do and Lead
 	OpRenew   Op = "renew"   // a renewal of KeepAlive
 	OpRecheck Op = "recheck" // the extension of each held lock after a group has switched to another master
-	OpHolders Op = "holders" // Holders
-	OpLead    Op = "lead"    // Lead
 	OpRevoke  Op = "revoke"  // Revoke
-	OpWatch   Op = "watch"   // Watch
-	OpLocks   Op = "locks"   // Locks
-	OpReady   Op = "ready"   // Ready
+
+	opOpen    Op = "open"
+	opHolders Op = "holders"
+	opLead    Op = "lead"
+	opWatch   Op = "watch"
+	opLocks   Op = "locks"
+	opReady   Op = "ready"
 )
 
 // Notes of a RoundError.
@@ -266,8 +266,8 @@ func (e *RoundError) Error() string {
 		b.WriteString("; " + e.held)
 	}
 	switch {
-	case e.Place > 0:
-		fmt.Fprintf(&b, "; number %d of %d in line", e.Place, max(e.Place, e.InLine))
+	case e.place > 0:
+		fmt.Fprintf(&b, "; number %d of %d in line", e.place, max(e.place, e.inLine))
 	case e.ahead > 0:
 		fmt.Fprintf(&b, "; %d of this process were ahead of it", e.ahead)
 	}

@@ -184,7 +184,7 @@ func OnEach(c *Client, ctx context.Context, key string, opts ...Option) (all []S
 	for _, opt := range opts {
 		opt(&o)
 	}
-	t, err := c.census(ctx, OpHolders, key, &o)
+	t, err := c.census(ctx, opHolders, key, &o)
 	for i, row := range t.Rows {
 		s := Said{Addr: c.masters.at(i)}
 		if row == nil {

@@ -23,11 +23,11 @@ import (
 // wakes counts why the waits of some clients end.
 type wakes struct {
 	mu sync.Mutex
-	n  map[redlock.Wake]int
+	n  map[string]int
 }
 
 func (w *wakes) observer() []redlock.Observer {
-	w.n = map[redlock.Wake]int{}
+	w.n = map[string]int{}
 	return onEvent(redlock.EventWake, func(e *redlock.Event) {
 		why := e.Why
 		w.mu.Lock()
@@ -36,7 +36,7 @@ func (w *wakes) observer() []redlock.Observer {
 	})
 }
 
-func (w *wakes) count(why redlock.Wake) int {
+func (w *wakes) count(why string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.n[why]

@@ -30,13 +30,12 @@ const (
 	KindForeign LockKind = "foreign"
 	// KindOther: the key holds something that is no lock. It is in the way of one all the same.
 	KindOther LockKind = "other"
-	KindNone  LockKind = "" // nobody holds it
 )
 
 // A LockInfo is what the masters say of one lock: see [Client.Locks].
 type LockInfo struct {
 	Key     string
-	Kind    LockKind
+	Kind    LockKind     // empty if nobody holds it
 	Held    bool         // as many masters as are a majority name one of the holders; of permits: all are taken
 	Holders []Holder     // one for each token, those that most masters name first; of readers up to about 100
 	Fence   uint64       // the last fence of the key that a majority remembers; 0 if there is none
@@ -154,7 +153,7 @@ func (c *Client) Holders(ctx context.Context, key string, opts ...Option) (LockI
 	if o.invalid != nil {
 		return LockInfo{}, fmt.Errorf("redlock: holders of %s: %w", quoted(key), o.invalid)
 	}
-	t, err := c.census(ctx, OpHolders, key, &o)
+	t, err := c.census(ctx, opHolders, key, &o)
 	info := c.lockInfo(key, t)
 	if o.permits > 0 {
 		info.permitted(o.permits)
@@ -400,7 +399,7 @@ func (e *RoundError) names(h holderSummary) {
 func (m *Mutex) findHolder(ctx context.Context) (h holderSummary) {
 	c := m.client
 	if m.slotted != nil {
-		t, _ := c.census(ctx, OpHolders, m.key, &options{permits: m.slots()}) // the masters that answer are enough
+		t, _ := c.census(ctx, opHolders, m.key, &options{permits: m.slots()}) // the masters that answer are enough
 		return soonest(t)
 	}
 	return c.inTheWay(ctx, 1, m.names()...)
@@ -411,9 +410,9 @@ func (m *Mutex) findHolder(ctx context.Context) (h holderSummary) {
 func (c *Client) inTheWay(ctx context.Context, least int, keys ...string) (h holderSummary) {
 	for _, key := range keys {
 		key = strings.TrimPrefix(key, c.cfg.Prefix)
-		all, _ := c.census(ctx, OpHolders, key, &options{})
+		all, _ := c.census(ctx, opHolders, key, &options{})
 		if slices.ContainsFunc(all.Claims, func(h *census.Claim) bool { return h.Token == census.Unknown }) { // readers
-			if readers, err := c.census(ctx, OpHolders, key, &options{shared: true}); err == nil {
+			if readers, err := c.census(ctx, opHolders, key, &options{shared: true}); err == nil {
 				if h = last(readers); h.votes >= least {
 					break
 				}

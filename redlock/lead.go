@@ -69,7 +69,7 @@ func (c *Client) Lead(ctx context.Context, key string, ttl time.Duration, fn fun
 			return stoppedLeading(ctx, key, err)
 		}
 		if err != nil && c.isShut() {
-			err = errors.Join(err, unasked(OpLead, key, ErrClosed, ""))
+			err = errors.Join(err, unasked(opLead, key, ErrClosed, ""))
 		}
 		if err != nil {
 			return err
@@ -86,7 +86,7 @@ func (c *Client) Lead(ctx context.Context, key string, ttl time.Duration, fn fun
 
 // stoppedLeading makes the error of a Lead whose context has ended; err is fn's.
 func stoppedLeading(ctx context.Context, key string, err error) error {
-	e := unasked(OpLead, key, nil, "").endedBy(ctx, ctx.Err())
+	e := unasked(opLead, key, nil, "").endedBy(ctx, ctx.Err())
 	if err == nil || errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)) {
 		return e
 	}

@@ -137,7 +137,7 @@ func (l *lister) run(ctx context.Context, yield func(LockInfo, error) bool) bool
 
 // lacks is the error that ends the list; nil if nothing is missing.
 func (l *lister) lacks(ctx context.Context) error {
-	e := unasked(OpLocks, l.asked, nil, "")
+	e := unasked(opLocks, l.asked, nil, "")
 	capped := false
 	for i := range l.looks {
 		if l.looks[i].capped && l.up.Has(i) {
@@ -440,7 +440,7 @@ func (r *listed) info(l *lister) (info LockInfo, there bool) {
 			by = by.With(master)
 		}
 		if on |= by; !h.Held && !l.affords(by, len(c.Token.Reveal())+len(c.Reason)) {
-			return KindNone, false
+			return "", false
 		}
 		looks := looksLike(c.Token.Reveal(), h.TTL)
 		switch {
@@ -459,12 +459,12 @@ func (r *listed) info(l *lister) (info LockInfo, there bool) {
 			info.Used, listable = -1, true
 		}
 		if !listable && len(info.Holders) == 0 && info.Waiting <= 0 {
-			info.Kind = KindNone
+			info.Kind = ""
 		}
 	}
 	switch {
 	case l.literal:
-		return info, info.Kind != KindNone || info.Waiting > 0
+		return info, info.Kind != "" || info.Waiting > 0
 	case !listable && info.Waiting <= 0:
 		return info, false
 	}

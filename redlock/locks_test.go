@@ -162,7 +162,7 @@ func TestMarkOfTheReadersIsNoWaiter(t *testing.T) {
 	command("SET", "{k}:line:r:a:alive", "", "PX", "60000")
 	command("SET", "{k}:line:r:b:alive", "20 \x1b[2J", "PX", "60000")
 	l := listedOne(t, c, "k*")
-	require.Equal(t, redlock.KindNone, l.Kind)
+	require.Empty(t, l.Kind)
 	require.False(t, l.Held)
 	require.Equal(t, 3, l.Waiting)
 	require.Len(t, l.Waiters, 3)

@@ -88,7 +88,16 @@ type Event struct {
 	Holders  int           // how many can hold the lock at a time: 1, the number of permits, or 0 for readers, and of OpRevoke
 	Keys     []string      // of a lock on several keys, all as the masters have them, with Config.Prefix; nil for one key
 
-	Why Wake // of EventWake
+	// Why is of EventWake:
+	//
+	//	turn      all waiters ahead of it in this client's queue are gone
+	//	released  the lock was released in this client
+	//	free      a majority of the masters notified that the key has changed, if only because its holder
+	//	          renewed it; or the key was free there when they were asked
+	//	expiry    the key's TTL has passed on a majority of the masters
+	//	poll      too few masters can notify (no RESP3, no permission for CLIENT TRACKING), or too few are up,
+	//	          and a pause has passed
+	Why string
 
 	// GivenBack is of EventLetGo. It says that no caller has unlocked it: the client gives it back. Its second lock
 	// could not be taken (WithSecond), or is lost, and nobody keeps the lock alive. Or its caller does not know of it,
@@ -120,22 +129,13 @@ func (e Event) Format(s fmt.State, _ rune) {
 	fmt.Fprintf(s, "redlock.Event{%s %s %s %v}", e.Kind, e.Op, quoted(e.Key), e.Err)
 }
 
-// A Wake says why a waiting Lock tries again.
-type Wake string
-
+// Why a waiting Lock tries again: see Event.Why.
 const (
-	// WakeTurn: all waiters ahead of it in this client's queue are gone.
-	WakeTurn Wake = "turn"
-	// WakeReleased: the lock was released in this client.
-	WakeReleased Wake = "released"
-	// WakeFree: a majority of the masters notified that the key has changed, if only because its
-	// holder renewed it; or the key was free there when they were asked.
-	WakeFree Wake = "free"
-	// WakeExpiry: the key's TTL has passed on a majority of the masters.
-	WakeExpiry Wake = "expiry"
-	// WakePoll: too few masters can notify (no RESP3, no permission for CLIENT
-	// TRACKING), or too few are up, and a pause has passed.
-	WakePoll Wake = "poll"
+	wakeTurn     = "turn"
+	wakeReleased = "released"
+	wakeFree     = "free"
+	wakeExpiry   = "expiry"
+	wakePoll     = "poll"
 )
 
 // A Phase is the state of the connection to a master. The words are those of [mux.Phase].

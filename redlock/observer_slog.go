@@ -52,7 +52,7 @@ func SlogObserver(logger *slog.Logger) Observer {
 				r.AddAttrs(slog.Int("failures", e.Failures))
 			}
 		case EventWake:
-			r.AddAttrs(slog.String("why", string(e.Why)))
+			r.AddAttrs(slog.String("why", e.Why))
 		case EventWaited:
 			r.AddAttrs(slog.String("outcome", Outcome(e.Err)), slog.Duration("waited", e.Took))
 		case EventLetGo:

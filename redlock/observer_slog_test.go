@@ -78,7 +78,7 @@ func TestSlogObserverLevels(t *testing.T) {
 		"cancelled":               {slog.LevelDebug, round(OpLock, failed(OpLock, nil).endedBy(ctx, context.Canceled))},
 		"closed":                  {slog.LevelDebug, round(OpLock, failed(OpLock, ErrClosed))},
 		"begin of a wait":         {slog.LevelDebug, func(o Observer) { o(ctx, &Event{Kind: EventWait, Key: "k"}) }},
-		"wake":                    {slog.LevelDebug, func(o Observer) { o(ctx, &Event{Kind: EventWake, Key: "k", Why: WakeFree}) }},
+		"wake":                    {slog.LevelDebug, func(o Observer) { o(ctx, &Event{Kind: EventWake, Key: "k", Why: wakeFree}) }},
 		"end of a wait":           {slog.LevelDebug, func(o Observer) { o(ctx, &Event{Kind: EventWaited, Key: "k", Took: time.Second, Err: nil}) }},
 		"end of a wait in vain": {slog.LevelDebug, func(o Observer) {
 			o(ctx, &Event{Kind: EventWaited, Key: "k", Took: time.Second, Err: failed(OpLock, ErrHeld)})
@@ -107,7 +107,7 @@ func TestSlogObserverSaysWhatHasHappened(t *testing.T) {
 		o(ctx, &Event{Kind: EventRound, Op: OpLock, Key: "k", Took: time.Millisecond, Err: noQuorum})
 		o(ctx, &Event{Kind: EventRound, Op: OpLock, Key: "k", Took: time.Millisecond, Err: noQuorum, Failures: 2})
 		o(ctx, &Event{Kind: EventWait, Key: "k"})
-		o(ctx, &Event{Kind: EventWake, Key: "k", Why: WakeExpiry})
+		o(ctx, &Event{Kind: EventWake, Key: "k", Why: wakeExpiry})
 		o(ctx, &Event{Kind: EventWaited, Key: "k", Took: time.Second, Err: noQuorum})
 		o(ctx, &Event{Kind: EventLost, Key: "k", Err: lostTo("k", ErrNoQuorum)})
 		o(ctx, &Event{Kind: EventMaster, Master: &MasterStats{Addr: "a:1", Phase: "down", Err: "conn: a:1: gone", Debts: 3}})

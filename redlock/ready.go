@@ -24,7 +24,7 @@ func (c *Client) Ready(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	e := unasked(OpReady, "", ErrNoQuorum, "")
+	e := unasked(opReady, "", ErrNoQuorum, "")
 	if errors.Is(err, mux.ErrClosed) {
 		e.reason = ErrClosed
 		return e

@@ -49,12 +49,12 @@ type Stats struct {
 	Masters []MasterStats // in the order of Config.Masters
 }
 
-// Latency sums up a distribution of durations. The percentiles are upper bounds, and at most an
-// eighth too high.
+// Latency sums up a distribution of durations. P99 is an upper bound, and at most an eighth
+// too high.
 type Latency struct {
-	Count         uint64        // of durations
-	Sum           time.Duration // of all of them
-	P50, P90, P99 time.Duration // half, nine tenths, 99 % of them are not longer
+	Count uint64        // of durations
+	Sum   time.Duration // of all of them
+	P99   time.Duration // 99 % of them are not longer
 }
 
 // snapshot returns the counts.
@@ -99,14 +99,14 @@ type stats struct {
 	acquire, hold, second             histogram
 }
 
-// countWake counts why a wait has ended. countNotified counts WakeFree, once the attempt has
+// countWake counts why a wait has ended. countNotified counts wakeFree, once the attempt has
 // shown whether the key was free.
-func (s *stats) countWake(why Wake) {
+func (s *stats) countWake(why string) {
 	switch why {
-	case WakeFree:
-	case WakeExpiry:
+	case wakeFree:
+	case wakeExpiry:
 		s.wokenExpiry.Add(1)
-	case WakePoll:
+	case wakePoll:
 		s.wokenPoll.Add(1)
 	default:
 		s.wokenLocal.Add(1)
@@ -177,18 +177,16 @@ func (h *histogram) latency() Latency {
 		counts[i] = h.buckets[i].Load()
 		l.Count += counts[i]
 	}
-	at := func(percent uint64) time.Duration {
-		nth := (l.Count*percent + 99) / 100
-		for i, n := range counts {
-			if nth <= n {
-				return bucketEnd(i)
-			}
-			nth -= n
-		}
-		return 0
+	if l.Count == 0 {
+		return l
 	}
-	if l.Count > 0 {
-		l.P50, l.P90, l.P99 = at(50), at(90), at(99)
+	nth := (l.Count*99 + 99) / 100
+	for i, n := range counts {
+		if nth <= n {
+			l.P99 = bucketEnd(i)
+			break
+		}
+		nth -= n
 	}
 	return l
 }

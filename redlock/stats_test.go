@@ -28,7 +28,7 @@ func TestHistogramBucketsAreAnEighthWide(t *testing.T) {
 	require.Zero(t, bucketOf(-time.Second))
 }
 
-func TestLatencyPercentiles(t *testing.T) {
+func TestLatencyOf99Percent(t *testing.T) {
 	var h histogram
 	require.Zero(t, h.latency())
 	for i := range 1000 {
@@ -37,15 +37,12 @@ func TestLatencyPercentiles(t *testing.T) {
 	l := h.latency()
 	require.EqualValues(t, 1000, l.Count)
 	require.Equal(t, 1000*1001/2*time.Millisecond, l.Sum)
-	for want, got := range map[time.Duration]time.Duration{
-		500 * time.Millisecond: l.P50, 900 * time.Millisecond: l.P90, 990 * time.Millisecond: l.P99,
-	} {
-		require.GreaterOrEqual(t, got, want)
-		require.LessOrEqual(t, got, want+want/8)
-	}
+	const want = 990 * time.Millisecond
+	require.GreaterOrEqual(t, l.P99, want)
+	require.LessOrEqual(t, l.P99, want+want/8)
 	var one histogram
 	one.add(time.Second)
-	require.Equal(t, one.latency().P50, one.latency().P99)
+	require.GreaterOrEqual(t, one.latency().P99, time.Second)
 }
 
 // An attempt that was not made, or that the masters could not decide, says nothing of
@@ -77,7 +74,7 @@ func TestStatsCountWhatHappens(t *testing.T) {
 		require.EqualValues(t, 1, s.Acquire.Count)
 		require.Equal(t, time.Millisecond, s.Acquire.Sum)
 		require.InDelta(t, time.Millisecond, s.Acquire.P99, float64(time.Millisecond)/8)
-		require.InDelta(t, time.Second, s.Hold.P50, float64(time.Second)/8)
+		require.InDelta(t, time.Second, s.Hold.P99, float64(time.Second)/8)
 		require.Len(t, s.Masters, 3)
 		require.Equal(t, "m0", s.Masters[0].Addr)
 		require.Equal(t, PhaseUp, s.Masters[0].Phase)

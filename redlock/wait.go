@@ -69,7 +69,7 @@ func (w *wait) end(ctx context.Context, e *RoundError, err error) *RoundError {
 	if err != nil {
 		e = m.waitError(ctx, err, e, w.undecided, held, failure)
 		e.ahead = ahead
-		e.Place, e.InLine = c.globalQueues.readPlace(place)
+		e.place, e.inLine = c.globalQueues.readPlace(place)
 	}
 	w.finish(ctx, e)
 	w.acquired = false // the caller knows that it is taken
@@ -167,9 +167,9 @@ func (w *wait) lock(ctx, waiting context.Context, try, head bool) (*RoundError, 
 
 // An interval is the time between two attempts, in which the wait sleeps until the lock may be free.
 type interval struct {
-	subscribed bool // the masters notify its subscription
-	settling   bool // it lets a winner finish before it looks
-	why        Wake // why the wait tries when the timer fires; empty if it looks then
+	subscribed bool   // the masters notify its subscription
+	settling   bool   // it lets a winner finish before it looks
+	why        string // why the wait tries when the timer fires; empty if it looks then
 }
 
 // A step is what a wait does next in an interval.
@@ -195,7 +195,7 @@ func (w *wait) untilFree(ctx context.Context, head, refused bool) error {
 		if in := w.waiter.subscription.given.Load(); in != nil && in.counting.Load() {
 			next = sleepOn
 		} else if in != nil {
-			w.interval.why, next = WakeReleased, tryNow
+			w.interval.why, next = wakeReleased, tryNow
 		}
 		switch next {
 		case lookNow:
@@ -350,7 +350,7 @@ func (w *waiter) armTimer(now time.Duration) {
 func (w *wait) begin(head, refused bool) step {
 	switch {
 	case w.next.secondFailed:
-		return w.sleepFor(w.pause(), WakePoll)
+		return w.sleepFor(w.pause(), wakePoll)
 	case refused:
 		return w.settle()
 	case head:
@@ -393,7 +393,7 @@ func (w *wait) mastersNotified() step {
 	if _, majority := w.mutex.client.subscriptions.free(w.waiter.subscription); !majority || w.ticket.restraint.doubts() {
 		return lookNow // the missing master may be one that does not notify; and to look costs less than to try in vain
 	}
-	w.interval.why = WakeFree
+	w.interval.why = wakeFree
 	return tryNow
 }
 
@@ -414,13 +414,13 @@ func (w *wait) localQueueNotified(s signal) step {
 			}
 			return lookNow
 		}
-		w.interval.why, w.interval.settling, w.polls = WakeTurn, false, 0
+		w.interval.why, w.interval.settling, w.polls = wakeTurn, false, 0
 		w.waiter.dueAt = w.mutex.client.now() + w.pause()
 		return sleepOn
 	case turn:
-		w.interval.why = WakeTurn
+		w.interval.why = wakeTurn
 	case released:
-		w.interval.why = WakeReleased
+		w.interval.why = wakeReleased
 	}
 	return tryNow
 }
@@ -437,7 +437,7 @@ func (w *wait) look(ctx context.Context) (step, error) {
 	w.intend(ctx)
 	c.subscriptions.add(w.waiter.subscription, w.mutex.slots(), c.subscriptions.quorum, w.mutex.names()...) // anew: the answers have earlier changes
 	if !c.subscriptions.tracked() {
-		return w.sleepFor(w.pause(), WakePoll), nil
+		return w.sleepFor(w.pause(), wakePoll), nil
 	}
 	p, err := c.subscriptions.look(ctx, &w.mutex.spec, w.waiter.subscription)
 	if err != nil {
@@ -459,16 +459,16 @@ func (w *wait) look(ctx context.Context) (step, error) {
 		w.waiter.heedAt = w.ticket.restraint.due(c.now())
 		return sleepOn, nil
 	case p.free:
-		w.interval.why = WakeFree
+		w.interval.why = wakeFree
 		w.vainLooks++
 		return tryNow, nil
 	case !p.willNotify:
-		return w.sleepFor(w.pause(), WakePoll), nil
+		return w.sleepFor(w.pause(), wakePoll), nil
 	case left > lookInterval: // a master may hang, and then it does not notify, and nothing says that it hangs
 		return w.sleepFor(lookInterval+rand.N(lookInterval), ""), nil
 	}
 	// The random part keeps waiters for the same TTL from trying all at the same moment.
-	return w.sleepFor(max(left, 0)+1+rand.N(expirySlack), WakeExpiry), nil
+	return w.sleepFor(max(left, 0)+1+rand.N(expirySlack), wakeExpiry), nil
 }
 
 // learn learns from a look what the notice before it was worth. One who has taken the lock meanwhile has it until
@@ -538,7 +538,7 @@ func (w *wait) renew(ctx context.Context) (step, error) {
 	case contend:
 		return lookNow, nil
 	case w.freeDespiteQueue(ctx):
-		w.interval.why = WakePoll
+		w.interval.why = wakePoll
 		return tryNow, nil
 	}
 	return sleepOn, nil
@@ -621,7 +621,7 @@ func (w *wait) withdraw() {
 }
 
 // sleepFor sets the timer. why says why the wait tries when the timer fires; if it is empty, the wait looks again.
-func (w *wait) sleepFor(d time.Duration, why Wake) step {
+func (w *wait) sleepFor(d time.Duration, why string) step {
 	w.interval.why, w.vainLooks = why, 0
 	w.waiter.dueAt = w.mutex.client.now() + d
 	return sleepOn
@@ -630,15 +630,15 @@ func (w *wait) sleepFor(d time.Duration, why Wake) step {
 // prepareAttempt says how the next attempt is made.
 func (w *wait) prepareAttempt(ctx context.Context) {
 	c := w.mutex.client
-	if w.interval.why != WakePoll {
+	if w.interval.why != wakePoll {
 		w.polls = 0
 	}
-	w.settleFirst = w.interval.why != WakeReleased && w.interval.why != WakePoll
-	if w.next.notified = w.interval.why == WakeFree; w.next.notified {
+	w.settleFirst = w.interval.why != wakeReleased && w.interval.why != wakePoll
+	if w.next.notified = w.interval.why == wakeFree; w.next.notified {
 		slot, _ := c.subscriptions.free(w.waiter.subscription)
 		w.mutex.setNextSlot(slot)
 	}
-	if slot := w.waiter.freedSlot.Swap(0); slot != 0 && w.interval.why == WakeReleased {
+	if slot := w.waiter.freedSlot.Swap(0); slot != 0 && w.interval.why == wakeReleased {
 		w.mutex.setNextSlot(int(slot) - 1)
 	}
 	c.stats.countWake(w.interval.why)

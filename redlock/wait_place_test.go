@@ -31,8 +31,6 @@ func TestLockThatTimesOutSaysItsPlace(t *testing.T) {
 	var e *redlock.RoundError
 	require.ErrorAs(t, last, &e)
 	require.ErrorIs(t, last, redlock.ErrHeld)
-	require.Equal(t, 2, e.Place)
-	require.Equal(t, 3, e.InLine)
 	require.Equal(t, "reports@web-3", e.HeldBy)
 	require.Contains(t, last.Error(), "; held by reports@web-3 on 3 of 3 masters")
 	require.Contains(t, last.Error(), "; number 2 of 3 in line")
@@ -41,8 +39,7 @@ func TestLockThatTimesOutSaysItsPlace(t *testing.T) {
 	for range 2 {
 		last = <-done
 		require.ErrorIs(t, last, context.Canceled)
-		require.ErrorAs(t, last, &e)
-		require.Zero(t, e.Place, "it was cancelled")
+		require.NotContains(t, last.Error(), "in line", "it was cancelled")
 	}
 }
 
@@ -80,9 +77,7 @@ func TestLockBehindOthersOfItsProcessSaysSo(t *testing.T) {
 	require.Eventually(t, func() bool { return c.Stats().Waiting == 3 }, time.Minute, time.Millisecond)
 	close(last.done)
 	err := <-done
-	var e *redlock.RoundError
-	require.ErrorAs(t, err, &e)
-	require.Zero(t, e.Place)
+	require.NotContains(t, err.Error(), "in line")
 	require.Contains(t, err.Error(), "; 2 of this process were ahead of it")
 	cancel()
 	<-done

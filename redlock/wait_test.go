@@ -35,7 +35,7 @@ func TestWaiterIsNotifiedByTheMasters(t *testing.T) {
 		"PEXPIRE":  majority("PEXPIRE", "PEXPIRE", "20"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			told := func() int { return seen.count(redlock.WakeFree) + seen.count(redlock.WakeExpiry) }
+			told := func() int { return seen.count("free") + seen.count("expiry") }
 			// Masters that are too busy to answer a look in a few milliseconds
 			// promise nothing, and the waiter polls: then it is done again.
 			for before, tries := told(), 0; told() == before; tries++ {
@@ -47,12 +47,12 @@ func TestWaiterIsNotifiedByTheMasters(t *testing.T) {
 				m := holder.NewMutex(name, 30*time.Second)
 				require.NoError(t, m.TryLock(t.Context()))
 				settled(t, holder)
-				polls := seen.count(redlock.WakePoll)
+				polls := seen.count("poll")
 				w, done := lockInBackground(t, waiter, name)
 				free(m)
 				require.NoError(t, conntest.Soon(t, "the waiter has the lock", done))
 				require.Eventually(t, func() bool { return waiter.Stats().EventsWaiting == 0 }, busy, time.Millisecond)
-				require.Greater(t, told()+seen.count(redlock.WakePoll), before+polls)
+				require.Greater(t, told()+seen.count("poll"), before+polls)
 				require.NoError(t, w.Unlock(t.Context()))
 				m.Unlock(t.Context())
 				for i := range 5 { // before it may be done again

@@ -186,9 +186,9 @@ func (w *watcher) readWithin(ctx context.Context, timeout time.Duration) (leader
 	now.willNotify = notify >= quorum.Majority(len(c.masters))
 	switch {
 	case errors.Is(err, mux.ErrClosed):
-		return now, unasked(OpWatch, w.key, ErrClosed, "")
+		return now, unasked(opWatch, w.key, ErrClosed, "")
 	case !known:
-		return now, c.failure(OpWatch, w.key, k, err, ErrNoQuorum)
+		return now, c.failure(opWatch, w.key, k, err, ErrNoQuorum)
 	}
 	return now, nil
 }

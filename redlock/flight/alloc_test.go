@@ -39,7 +39,7 @@ func TestRecordingAllocatesNothing(t *testing.T) {
 		require.NoError(t, err)
 		events := []redlock.Event{
 			{Kind: redlock.EventWait, Key: "k"},
-			{Kind: redlock.EventWake, Key: "k", Why: redlock.WakeFree},
+			{Kind: redlock.EventWake, Key: "k", Why: "free"},
 			{Kind: redlock.EventWaited, Key: "k", Took: time.Second},
 			{Kind: redlock.EventHandedOver, Key: "k"},
 		}

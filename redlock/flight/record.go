@@ -85,7 +85,7 @@ type Event struct {
 	Keys     []string
 	Votes    []Vote
 
-	Why    redlock.Wake  // of KindWake
+	Why    string        // of KindWake
 	Waited time.Duration // of KindWaited
 
 	GivenBack bool // of KindLetGo
@@ -368,7 +368,7 @@ func (d *decoder) event(body []byte) (*Event, bool) {
 		}
 	case KindWait:
 	case KindWake:
-		e.Why = redlock.Wake(d.text())
+		e.Why = d.text()
 	case KindWaited:
 		e.Outcome, e.Detail, e.Waited = d.text(), d.text(), d.d()
 	case KindHandedOver:

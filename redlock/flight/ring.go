@@ -263,7 +263,7 @@ func (r *ring) record(client int, e *redlock.Event) {
 		case KindRound:
 			r.round(e, outcome, detail, hash, failures)
 		case KindWake:
-			r.text(string(e.Why))
+			r.text(e.Why)
 		case KindWaited:
 			r.text(outcome)
 			r.text(detail)

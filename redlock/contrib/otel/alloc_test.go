@@ -20,7 +20,7 @@ func TestObserverAllocatesNothing(t *testing.T) {
 	events := []redlock.Event{
 		{Kind: redlock.EventRound, Op: "unlock", Key: "k", Took: time.Millisecond, Held: time.Second},
 		{Kind: redlock.EventWait, Key: "k"},
-		{Kind: redlock.EventWake, Key: "k", Why: redlock.WakeFree},
+		{Kind: redlock.EventWake, Key: "k", Why: "free"},
 		{Kind: redlock.EventWaited, Key: "k", Took: time.Second},
 	}
 	require.Zero(t, testing.AllocsPerRun(1000, func() {

@@ -178,7 +178,7 @@ func (t *Telemetry) told(ctx context.Context, e *redlock.Event) {
 		}
 	case redlock.EventWake:
 		if traced {
-			add("redlock.wake", keyReason.String(string(e.Why)))
+			add("redlock.wake", keyReason.String(e.Why))
 		}
 	case redlock.EventWaited:
 		t.record(ctx, t.waits, e.Took, e.Key, "", redlock.Outcome(e.Err))
