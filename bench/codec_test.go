@@ -27,14 +27,14 @@ type frame struct {
 }
 
 func frames() []frame {
-	hello := resp.AppendMap(nil, 7)
+	hello := []byte("%7\r\n")
 	for _, field := range []struct{ name, value string }{
 		{"server", "redis"}, {"version", "7.0.15"}, {"mode", "standalone"}, {"role", "master"},
 	} {
 		hello = resp.AppendBulkString(resp.AppendBulkString(hello, field.name), field.value)
 	}
-	hello = resp.AppendInt(resp.AppendBulkString(hello, "proto"), 3)
-	hello = resp.AppendInt(resp.AppendBulkString(hello, "id"), 1234)
+	hello = append(resp.AppendBulkString(hello, "proto"), ":3\r\n"...)
+	hello = append(resp.AppendBulkString(hello, "id"), ":1234\r\n"...)
 	hello = resp.AppendArray(resp.AppendBulkString(hello, "modules"), 0)
 
 	array := resp.AppendArray(nil, 100)

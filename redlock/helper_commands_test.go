@@ -45,7 +45,7 @@ func (m *fakeMaster) apply(command []byte) (reply []byte, answered bool) {
 func appendReply(dst []byte, reply any) []byte {
 	switch r := reply.(type) {
 	case int64:
-		return resp.AppendInt(dst, r)
+		return fmt.Appendf(dst, ":%d\r\n", r)
 	case string:
 		return resp.AppendBulkString(dst, r)
 	case error:
@@ -57,7 +57,7 @@ func appendReply(dst []byte, reply any) []byte {
 		}
 		return dst
 	}
-	return resp.AppendNullBulk(dst)
+	return append(dst, "$-1\r\n"...)
 }
 
 func (m *fakeMaster) do(args []string) (reply any) {
