@@ -70,7 +70,7 @@ func TestClusterLosesItsMasterUnderLoad(t *testing.T) {
 		do   func() // and then another node has the slot
 	}{
 		{"its slot moves", func() {
-			clusters.Move(0, lockSlot, 2, func() { time.Sleep(10 * time.Millisecond) })
+			require.NoError(t, clusters.Move(0, lockSlot, 2, func() { time.Sleep(10 * time.Millisecond) }))
 		}},
 		{"it is ordered to let its replica take over", func() { takesOver(t, clusters, 0, at^1) }},
 		{"its replica takes over by itself", func() { takesOver(t, clusters, 0, at^1, "TAKEOVER") }},

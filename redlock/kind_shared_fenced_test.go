@@ -198,7 +198,7 @@ func TestAReadersFenceIsBetweenTheWriters(t *testing.T) {
 // A reader without a fence moves no counter on. So the next one with a fence does, whoever is there, and
 // however it comes: a resource that has seen its number refuses the writer before it.
 func TestAReadersFenceIsAboveTheWriterBeforeThoseWithoutOne(t *testing.T) {
-	for name, start := range map[string]func(redlocktest.TB, int, ...redlocktest.Option) *redlocktest.Masters{
+	for name, start := range map[string]func(testing.TB, int, ...redlocktest.Option) *redlocktest.Masters{
 		"a server": redlocktest.Start, "embedded": redlocktest.Embedded,
 	} {
 		masters := start(t, 3)

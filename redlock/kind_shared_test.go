@@ -280,7 +280,7 @@ func (s *shelf) write(token string, now, ttl int64) int64 {
 func TestScriptsOfReaders(t *testing.T) {
 	sequential(t)
 	t.Parallel()
-	for name, start := range map[string]func(redlocktest.TB, int, ...redlocktest.Option) *redlocktest.Masters{
+	for name, start := range map[string]func(testing.TB, int, ...redlocktest.Option) *redlocktest.Masters{
 		"a server": redlocktest.Start, "embedded": redlocktest.Embedded,
 	} {
 		t.Run(name, func(t *testing.T) {

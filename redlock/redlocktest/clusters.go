@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/redlock/internal/processes"
+	"testing"
 )
 
 const (
@@ -30,7 +31,7 @@ const (
 //
 // A method that fails ends the test with Fatal. If there is no test, it panics with the error.
 type Clusters struct {
-	tb      TB // nil without a test
+	tb      testing.TB // nil without a test
 	group   *processes.Group
 	nodes   [][]*clusterNode // by cluster
 	closing sync.Once
@@ -51,7 +52,7 @@ type clusterNode struct {
 //
 // The options for clusters are WithPassword; WithArgs, without arguments that set a password or a port; and WithLinks:
 // the nodes announce the ports of links in front of them, as behind a NAT. Clients and replicas use them.
-func StartClusters(tb TB, n, shards int, opts ...Option) *Clusters {
+func StartClusters(tb testing.TB, n, shards int, opts ...Option) *Clusters {
 	tb.Helper()
 	needed(tb)
 	c, err := RunClusters(n, shards, opts...)
@@ -384,16 +385,9 @@ func (c *Clusters) isolate(i, j int, cut bool) {
 
 // Move gives a slot of cluster i to node j, with its keys, as redis-cli --cluster reshard does. each is
 // called, if it is not nil, after every step: when both nodes know that the slot moves, after each of its
-// keys, and at last.
-func (c *Clusters) Move(i, slot, j int, each func()) {
-	from := c.Owner(i, slot)
-	c.must(i, "move a slot", c.TryMove(i, slot, j, each))
-	c.Await(i, slot, from)
-}
-
-// TryMove is Move, but waits for nothing. The error says which step has failed. Then some keys have been moved, perhaps,
-// and it goes on where it was if it is called again.
-func (c *Clusters) TryMove(i, slot, to int, each func()) error {
+// keys, and at last. It does not wait until the other nodes know it: that is for [Clusters.Await]. The error says which
+// step has failed. Then some keys have been moved, perhaps, and it goes on where it was if it is called again.
+func (c *Clusters) Move(i, slot, to int, each func()) error {
 	from, err := c.FindOwner(i, slot)
 	if err != nil {
 		return err

@@ -41,7 +41,9 @@ func TestClustersFailOverAndMoveSlots(t *testing.T) {
 	c.Resume(0, 0)
 
 	steps := 0
-	c.Move(0, someSlot, 2, func() { steps++ })
+	from := c.Owner(0, someSlot)
+	require.NoError(t, c.Move(0, someSlot, 2, func() { steps++ }))
+	c.Await(0, someSlot, from)
 	require.Equal(t, 2, c.Owner(0, someSlot))
 	require.Equal(t, 2, steps)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/redlock/internal/processes"
+	"testing"
 )
 
 const (
@@ -27,7 +28,7 @@ const (
 //
 // A method that fails ends the test with Fatal. If there is no test, it panics with the error.
 type Groups struct {
-	tb        TB // nil without a test
+	tb        testing.TB // nil without a test
 	group     *processes.Group
 	servers   []*server // of group i the two at 2*i
 	sentinels []*server
@@ -40,7 +41,7 @@ type Groups struct {
 //
 // The options for groups are WithPassword, and WithArgs without arguments that set a password, a
 // port or a master.
-func StartGroups(tb TB, n int, opts ...Option) *Groups {
+func StartGroups(tb testing.TB, n int, opts ...Option) *Groups {
 	tb.Helper()
 	needed(tb)
 	g, err := RunGroups(n, opts...)

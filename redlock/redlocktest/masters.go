@@ -42,16 +42,8 @@ import (
 
 	"github.com/redburst/redburst/redlock/internal/processes"
 	"github.com/redburst/redburst/redlock/redlocktest/internal/ci"
+	"testing"
 )
-
-// TB is the part of [testing.TB] that this package needs. Every *testing.T, B
-// and F is a TB.
-type TB interface {
-	Helper()
-	Cleanup(func())
-	Fatal(args ...any)
-	Skip(args ...any)
-}
 
 // Masters are n independent Redis masters, numbered from 0. All methods may be
 // called by several goroutines at once. The zero Masters has no master.
@@ -59,7 +51,7 @@ type TB interface {
 // A method that fails ends the test with Fatal. If the masters were started
 // without a test, by [Run] or [RunEmbedded], it panics with the error.
 type Masters struct {
-	tb      TB // nil without a test
+	tb      testing.TB // nil without a test
 	masters []master
 	links   []*link          // none without WithLinks
 	group   *processes.Group // nil when embedded
@@ -133,7 +125,7 @@ func WithUnixSockets() Option {
 //
 // If neither is installed, Start skips the test. With CI=true in the environment
 // the test fails instead, so that a gate never passes by skipping.
-func Start(tb TB, n int, opts ...Option) *Masters {
+func Start(tb testing.TB, n int, opts ...Option) *Masters {
 	tb.Helper()
 	needed(tb, opts...)
 	m, err := Run(n, opts...)
@@ -141,7 +133,7 @@ func Start(tb TB, n int, opts ...Option) *Masters {
 }
 
 // needed ends the test where redis-server is not installed, or what an option needs.
-func needed(tb TB, opts ...Option) {
+func needed(tb testing.TB, opts ...Option) {
 	tb.Helper()
 	err := Available()
 	if o := chosen(opts); err == nil && (o.clocks || o.disks) {
@@ -220,7 +212,7 @@ func (m *Masters) started(o options, err error) (*Masters, error) {
 // The only options for them are WithLinks and WithPassword.
 //
 // [miniredis]: https://github.com/alicebob/miniredis
-func Embedded(tb TB, n int, opts ...Option) *Masters {
+func Embedded(tb testing.TB, n int, opts ...Option) *Masters {
 	tb.Helper()
 	m, err := RunEmbedded(n, opts...)
 	return m.of(tb, err)
@@ -246,7 +238,7 @@ func RunEmbedded(n int, opts ...Option) (*Masters, error) {
 }
 
 // of ties freshly started masters to a test.
-func (m *Masters) of(tb TB, err error) *Masters {
+func (m *Masters) of(tb testing.TB, err error) *Masters {
 	tb.Helper()
 	if err != nil {
 		tb.Fatal(err)

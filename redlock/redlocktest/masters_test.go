@@ -426,9 +426,9 @@ func TestRunReportsWhatRedisSays(t *testing.T) {
 
 func TestRestartWaitsForATakenPort(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(TB, int) *Masters{
-		"real":     func(tb TB, n int) *Masters { return Start(tb, n) },
-		"embedded": func(tb TB, n int) *Masters { return Embedded(tb, n) },
+	for name, start := range map[string]func(testing.TB, int) *Masters{
+		"real":     func(tb testing.TB, n int) *Masters { return Start(tb, n) },
+		"embedded": func(tb testing.TB, n int) *Masters { return Embedded(tb, n) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			var m *Masters
@@ -585,6 +585,7 @@ func TestFailedRunLeavesNothingBehind(t *testing.T) {
 
 // fakeTB notes what a test would have been told.
 type fakeTB struct {
+	testing.TB
 	fatal, skip string
 	cleanups    []func()
 }

@@ -112,7 +112,8 @@ func TestClustersWithAPassword(t *testing.T) {
 	if owner == 2 {
 		to = 0
 	}
-	c.Move(0, slot, to, nil)
+	require.NoError(t, c.Move(0, slot, to, nil))
+	c.Await(0, slot, owner)
 	v, err := c.Do(0, to, "GET", "k")
 	require.NoError(t, err)
 	require.Equal(t, "v", v)

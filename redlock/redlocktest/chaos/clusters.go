@@ -248,7 +248,7 @@ func (f *clusters) move(ctx context.Context, i, from int) {
 		if owner, err := f.FindOwner(i, f.slot); err != nil || owner == to {
 			return err
 		}
-		return f.TryMove(i, f.slot, to, func() { sleep(ctx, rand.N(20*time.Millisecond)) })
+		return f.Move(i, f.slot, to, func() { sleep(ctx, rand.N(20*time.Millisecond)) })
 	})
 }
 
