@@ -77,7 +77,6 @@ type Event struct {
 	Validity time.Duration // also of KindHandedOver
 	Held     time.Duration
 	TTL      time.Duration
-	Failures int
 	Asked    int
 	Holders  int    // how many can hold the lock at once: 0 for readers
 	Fence    uint64 // also of KindHandedOver
@@ -85,7 +84,6 @@ type Event struct {
 	Keys     []string
 	Votes    []Vote
 
-	Why    string        // of KindWake
 	Waited time.Duration // of KindWaited
 
 	GivenBack bool // of KindLetGo
@@ -130,15 +128,12 @@ type page struct {
 	body  []byte // its events, as far as they are whole
 }
 
-// The errors of Read.
-var (
-	ErrNoRecord = errors.New("flight: this is no flight record")
-	ErrVersion  = errors.New("flight: this record is of a version that this program does not know")
-)
+// ErrNoRecord is an error of Read.
+var ErrNoRecord = errors.New("flight: this is no flight record that this program can read")
 
 // Read reads a record. It may come from anybody: Read uses little more memory than the bytes that r has, and never more
 // than 300 MiB. Events uses that of one Event, but who keeps them all can need 40 times as much as the record: see
-// Record.Trim. An error wraps ErrNoRecord or ErrVersion, or is r's. A record that was cut short or damaged is read as far as
+// Record.Trim. An error wraps ErrNoRecord, or is r's. A record that was cut short or damaged is read as far as
 // it is whole.
 func Read(r io.Reader) (*Record, error) {
 	head := make([]byte, headBytes)
@@ -152,7 +147,7 @@ func Read(r io.Reader) (*Record, error) {
 	case string(head[:len(magic)]) != magic:
 		return nil, ErrNoRecord
 	case binary.LittleEndian.Uint32(head[8:]) != version:
-		return nil, fmt.Errorf("%w: %d", ErrVersion, binary.LittleEndian.Uint32(head[8:]))
+		return nil, fmt.Errorf("%w: it is of version %d", ErrNoRecord, binary.LittleEndian.Uint32(head[8:]))
 	case binary.LittleEndian.Uint32(head[20:]) != crc32.Checksum(head[:20], castagnoli):
 		return nil, fmt.Errorf("%w: its head is damaged", ErrNoRecord)
 	}
@@ -345,7 +340,7 @@ func (d *decoder) event(body []byte) (*Event, bool) {
 			e.Began = d.boot - e.Took
 		}
 		e.Validity, e.Held, e.TTL = d.d(), d.d(), d.d()
-		e.Failures, e.Asked, e.Holders = d.int(), d.int(), d.int()
+		_, e.Asked, e.Holders = d.int(), d.int(), d.int() // the first is how many failures were told before
 		e.Fence, e.Token = d.u(), d.hash()
 		if n := d.count(maxKeys); n > 0 {
 			e.Keys = make([]string, 0, n)
@@ -368,7 +363,7 @@ func (d *decoder) event(body []byte) (*Event, bool) {
 		}
 	case KindWait:
 	case KindWake:
-		e.Why = d.text()
+		d.text() // why
 	case KindWaited:
 		e.Outcome, e.Detail, e.Waited = d.text(), d.text(), d.d()
 	case KindHandedOver:

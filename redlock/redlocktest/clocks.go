@@ -15,18 +15,11 @@ import (
 //
 // A library that is preloaded into the server does it. So this needs Linux, a C compiler
 // (cc, or the one that the environment variable CC names) and a server that is linked
-// dynamically. [ClocksAvailable] says whether the first two are there. Where they are not,
+// dynamically. [Available] says whether a compiler is there. Where they are not,
 // [Start] skips the test, or fails it with CI=true. Embedded masters and [Groups] have no
 // such clocks.
 func WithClocks() Option {
 	return func(o *options) { o.clocks = true }
-}
-
-// ClocksAvailable returns nil if this machine has what [WithClocks] needs, or an error that
-// says what is missing.
-func ClocksAvailable() error {
-	_, err := compiler()
-	return err
 }
 
 // Jump sets the wall clock of master i forward by d at once, or back if d is below 0. A jump

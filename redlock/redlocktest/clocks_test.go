@@ -163,7 +163,7 @@ func TestImpossibleDriftIsRefused(t *testing.T) {
 
 func TestServerThatTakesNoClockIsRefused(t *testing.T) {
 	needRedis(t)
-	if err := ClocksAvailable(); err != nil {
+	if err := Available(WithClocks()); err != nil {
 		t.Skip(err)
 	}
 	real, err := lookup()
@@ -182,7 +182,7 @@ exec %s "$@"
 func TestMissingCompilerIsNamed(t *testing.T) {
 	needRedis(t)
 	t.Setenv("CC", "no-such-compiler")
-	require.ErrorContains(t, ClocksAvailable(), "no C compiler")
+	require.ErrorContains(t, Available(WithClocks()), "no C compiler")
 	for _, opt := range []Option{WithClocks(), WithDisks()} {
 		_, err := Run(1, opt)
 		require.ErrorContains(t, err, "no C compiler")

@@ -135,11 +135,7 @@ func Start(tb testing.TB, n int, opts ...Option) *Masters {
 // needed ends the test where redis-server is not installed, or what an option needs.
 func needed(tb testing.TB, opts ...Option) {
 	tb.Helper()
-	err := Available()
-	if o := chosen(opts); err == nil && (o.clocks || o.disks) {
-		_, err = compiler()
-	}
-	if err != nil {
+	if err := Available(opts...); err != nil {
 		if ci.Runs() {
 			tb.Fatal(err)
 		}
@@ -248,10 +244,13 @@ func (m *Masters) of(tb testing.TB, err error) *Masters {
 	return m
 }
 
-// Available returns nil if this machine has what [Start] and [Run] need, or an
-// error that says what to install.
-func Available() error {
+// Available returns nil if this machine has what [Start] and [Run] need with these
+// options, or an error that says what to install.
+func Available(opts ...Option) error {
 	_, err := lookup()
+	if o := chosen(opts); err == nil && (o.clocks || o.disks) {
+		_, err = compiler()
+	}
 	return err
 }
 

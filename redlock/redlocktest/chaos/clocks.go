@@ -26,7 +26,7 @@ const promised = 0.009
 // ownClocks has the masters have clocks of their own. Where these are not to be had, it says why.
 // The gate has them.
 func ownClocks() (opts []redlocktest.Option, missing, err error) {
-	missing = redlocktest.ClocksAvailable()
+	missing = redlocktest.Available(redlocktest.WithClocks())
 	if missing == nil {
 		return []redlocktest.Option{redlocktest.WithClocks()}, nil, nil
 	}

@@ -88,7 +88,7 @@ func TestTheCheckerFindsAViolation(t *testing.T) {
 		require.Contains(t, out, b.rule+": 1 found, and 1 by its history")
 	}
 	require.Contains(t, out, "both held valid locks")
-	if redlocktest.ClocksAvailable() == nil {
+	if redlocktest.Available(redlocktest.WithClocks()) == nil {
 		require.Contains(t, out, "all masters 0.9 % fast: 0 overlaps, and 0 other violations")
 		require.Contains(t, out, "a majority 30 % fast: 1 overlaps with the default drift, 0 with a DriftFactor of 0.31")
 		require.Contains(t, out, "then a majority set forward: 1 overlaps")
@@ -98,7 +98,7 @@ func TestTheCheckerFindsAViolation(t *testing.T) {
 	for _, told := range []string{"at once: 6, as masters forgot", "after its time: 1, as a holder was frozen", "at once: 1, as two lists of masters"} {
 		require.Contains(t, out, told, "explain")
 	}
-	if redlocktest.ClocksAvailable() == nil {
+	if redlocktest.Available(redlocktest.WithClocks()) == nil {
 		require.Equal(t, 2, strings.Count(out, "at once: 1, as a clock jumped"))
 	}
 	require.Equal(t, 3, strings.Count(out, "It stops A, the earlier holder"), "while the clocks differ by less than the downtime")
