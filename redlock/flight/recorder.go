@@ -33,7 +33,7 @@ type Options struct {
 	// written any more, as the disk is full, recording ends, and Err says why.
 	File string
 	// DumpDir, if set, is the directory of dumps: redlock-HOST-PID-N.flight. One is made when a lock is lost, at most
-	// once in a minute, and by Dump. Nobody deletes them.
+	// once in a minute. Nobody deletes them.
 	DumpDir string
 	// DumpOnQuit makes a dump on SIGQUIT, too, before the process ends by it, where there is such a signal. Without
 	// DumpDir, New refuses it.
@@ -195,7 +195,7 @@ func (a *attached) lost() {
 		case <-time.After(askTimeout + time.Second): // so that it has the masters' answers, and what came of the loss
 		case <-r.ending.Done():
 		}
-		_, err := r.Dump()
+		err := r.dump()
 		r.mu.Lock()
 		r.dumpErr = err
 		r.mu.Unlock()
@@ -335,14 +335,11 @@ func (r *Recorder) fileName() string {
 	return fmt.Sprintf("redlock-%s-%d-%d.flight", filepath.Base(r.about.Host), r.about.PID, r.dumps)
 }
 
-// Dump writes the record to a new file in Options.DumpDir, and returns its name.
-func (r *Recorder) Dump() (name string, err error) {
-	if r.opt.DumpDir == "" {
-		return "", errors.New("flight: there is no Options.DumpDir")
-	}
+// dump writes the record to a new file in Options.DumpDir.
+func (r *Recorder) dump() (err error) {
 	var f *os.File
 	for range 100 { // a former process may have had this id
-		name = filepath.Join(r.opt.DumpDir, r.fileName())
+		name := filepath.Join(r.opt.DumpDir, r.fileName())
 		if f, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); !errors.Is(err, os.ErrExist) {
 			break
 		}
@@ -352,9 +349,9 @@ func (r *Recorder) Dump() (name string, err error) {
 		err = errors.Join(err, f.Close())
 	}
 	if err != nil {
-		return "", fmt.Errorf("flight: dump: %w", err)
+		return fmt.Errorf("flight: dump: %w", err)
 	}
-	return name, nil
+	return nil
 }
 
 // dumpOnQuit makes a dump on SIGQUIT, and lets the signal do then what it does.
@@ -368,7 +365,7 @@ func (r *Recorder) dumpOnQuit() {
 		case <-r.ending.Done():
 			return
 		}
-		if _, err := r.Dump(); err != nil {
+		if err := r.dump(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
 		signal.Stop(quit)
