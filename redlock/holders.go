@@ -138,7 +138,8 @@ func (c *Client) tally(ctx context.Context, k *call, permits bool) (*census.Tall
 //	WithShared     asks for the readers of a shared lock, if there are any
 //	WithPermits    asks who holds each permit. Locks with another k hold none of these
 //
-// Without WithShared, readers are what is no lock (KindOther). If there are more than 1,000
+// Without WithShared, readers are what is no lock (KindOther). Each value that is no token of ours is taken for another
+// library's (KindForeign), and named. If there are more than 1,000
 // readers, a master names those that expire last.
 func (c *Client) Holders(ctx context.Context, key string, opts ...Option) (LockInfo, error) {
 	mustContext(ctx)
