@@ -7,7 +7,7 @@
 //   - FuzzSplit: in whatever pieces a stream arrives, its values, the bytes they
 //     take, its error and the offset of the error are the same.
 //   - FuzzSkip: to skip an element takes the same bytes as to read it.
-//   - FuzzAppend: the reader reads back what the Append functions write, and all other kinds of values.
+//   - FuzzAppend: the reader reads back what the Append functions write.
 //   - FuzzReencode: what was read can be written, and is read again as the same.
 //   - FuzzTidwall: github.com/tidwall/resp v0.1.1, another reader of RESP2, reads
 //     the same from what both accept.

@@ -178,6 +178,9 @@ func (m *Mutex) Fence() uint64 {
 // Client returns the client that has made the Mutex.
 func (m *Mutex) Client() *Client { return m.mustClient() }
 
+// Held reports whether the lock is valid now: whether Remaining is above 0.
+func (m *Mutex) Held() bool { return m.Remaining() > 0 }
+
 // Remaining returns how much is left of the lock's validity. For so long the lock is provably held, if
 // the masters' clocks keep their promise (see the package comment). It counts time for which the machine is
 // suspended. It is 0 if nothing is left, while the Mutex is unlocked, and for a lock that was handed over and

@@ -76,7 +76,7 @@ func TestShutdownWaitsForWorkAndKeepsItsLocks(t *testing.T) {
 				require.ErrorIs(t, context.Cause(again), ErrClosed)
 				time.Sleep(10 * ttl)
 				require.Empty(t, done)
-				require.Positive(t, kept.Remaining())
+				require.True(t, kept.Held())
 				for i := range r.masters {
 					require.Equal(t, 3, locksOn(r, i), "of Do, and two Mutexes")
 				}
@@ -84,6 +84,7 @@ func TestShutdownWaitsForWorkAndKeepsItsLocks(t *testing.T) {
 				require.NoError(t, <-ended)
 				require.NoError(t, kept.Extend(t.Context()))
 				require.NoError(t, kept.Unlock(t.Context()))
+				require.False(t, kept.Held())
 				time.Sleep(ttl)
 				require.Empty(t, done)
 				require.NoError(t, loose.Release())

@@ -21,8 +21,9 @@
 // changes from one to the other. Decoding allocates nothing: a [Value] borrows the
 // reader's buffer, and an [Iter] walks an aggregate in place.
 //
-// The Append functions write commands to the end of a byte slice. Each writes one value, or the header of
-// an array, and returns the extended slice. It allocates only if the slice has no room.
+// The Append functions write commands and replies to the end of a byte slice. Each writes one
+// value, or the header of an aggregate, and returns the extended slice. It allocates only if the
+// slice has no room.
 //
 // # Compatibility
 //

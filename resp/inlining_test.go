@@ -40,7 +40,13 @@ func TestSmallFunctionsAreInlined(t *testing.T) {
 		"Value.Len",
 		"Value.Clone",
 		"AppendBulkString",
+		"AppendInt",
+		"AppendSimpleString",
 		"AppendError",
+		"AppendNull",
+		"AppendNullBulk",
+		"AppendNullArray",
+		"AppendBool",
 		"appendLength",
 	} {
 		require.True(t, inlinable[name], "%s is no longer inlinable", name)

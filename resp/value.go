@@ -3,6 +3,7 @@ package resp
 import (
 	"bytes"
 	"math"
+	"math/big"
 	"strconv"
 	"unsafe"
 )
@@ -118,6 +119,22 @@ func (v Value) Bool() (value, ok bool) {
 		return v.n == 1, v.n == 0 || v.n == 1
 	}
 	return false, false
+}
+
+// BigInt is the value of a BigNumber or an Integer, or of a simple or bulk string
+// that reads like one; anything else is false. It allocates; [Value.Bytes] has the
+// digits without that.
+func (v Value) BigInt() (*big.Int, bool) {
+	switch v.Kind() {
+	case BigNumber, Integer, SimpleString, BulkString:
+	default:
+		return nil, false
+	}
+	b := v.Bytes()
+	if checkBigNumber(b) >= 0 {
+		return nil, false
+	}
+	return new(big.Int).SetString(string(b), 10)
 }
 
 // Format is the format of a verbatim string: three bytes, such as txt or mkd. It

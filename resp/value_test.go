@@ -40,43 +40,45 @@ func TestAccessorsReadTheirOwnTypeAndItsFormInRESP2(t *testing.T) {
 		int   any
 		float any
 		bool  any
+		big   any
 	}
 	for input, want := range map[string]answer{
-		":1\r\n":                               {int: int64(1), bool: true},
-		":0\r\n":                               {int: int64(0), bool: false},
-		":-0\r\n":                              {int: int64(0), bool: false},
-		":+12\r\n":                             {int: int64(12)},
-		":-1\r\n":                              {int: int64(-1)},
-		":9223372036854775807\r\n":             {int: int64(math.MaxInt64)},
-		":-9223372036854775808\r\n":            {int: int64(math.MinInt64)},
-		"#t\r\n":                               {bool: true},
-		"#f\r\n":                               {bool: false},
-		",1.5\r\n":                             {float: 1.5},
-		",-10e-1\r\n":                          {float: -1.0},
-		",inf\r\n":                             {float: math.Inf(1)},
-		",-inf\r\n":                            {float: math.Inf(-1)},
-		",1e-999\r\n":                          {float: 0.0},
-		",1.7976931348623157e308\r\n":          {float: math.MaxFloat64},
-		"$4\r\n3.25\r\n":                       {float: 3.25},
-		"$3\r\n-12\r\n":                        {float: -12.0},
-		"$3\r\ninf\r\n":                        {float: math.Inf(1)},
-		"+7\r\n":                               {float: 7.0},
-		"(123456789012345678901234\r\n":        {},
-		"$25\r\n1234567890123456789012345\r\n": {float: 1234567890123456789012345.0},
-		"$5\r\n1e999\r\n":                      {},
-		"+-1e400\r\n":                          {},
-		"+OK\r\n":                              {},
-		"$5\r\n1_000\r\n":                      {},
-		"$4\r\n0x10\r\n":                       {},
-		"$0\r\n\r\n":                           {},
-		"$-1\r\n":                              {},
-		"_\r\n":                                {},
-		"-1\r\n":                               {},
-		"!1\r\n1\r\n":                          {},
-		"=5\r\ntxt:1\r\n":                      {},
-		"*1\r\n:1\r\n":                         {},
-		"*-1\r\n":                              {},
-		"%1\r\n:1\r\n:1\r\n":                   {},
+		":1\r\n":                        {int: int64(1), bool: true, big: "1"},
+		":0\r\n":                        {int: int64(0), bool: false, big: "0"},
+		":-0\r\n":                       {int: int64(0), bool: false, big: "0"},
+		":+12\r\n":                      {int: int64(12), big: "12"},
+		":-1\r\n":                       {int: int64(-1), big: "-1"},
+		":9223372036854775807\r\n":      {int: int64(math.MaxInt64), big: "9223372036854775807"},
+		":-9223372036854775808\r\n":     {int: int64(math.MinInt64), big: "-9223372036854775808"},
+		"#t\r\n":                        {bool: true},
+		"#f\r\n":                        {bool: false},
+		",1.5\r\n":                      {float: 1.5},
+		",-10e-1\r\n":                   {float: -1.0},
+		",inf\r\n":                      {float: math.Inf(1)},
+		",-inf\r\n":                     {float: math.Inf(-1)},
+		",1e-999\r\n":                   {float: 0.0},
+		",1.7976931348623157e308\r\n":   {float: math.MaxFloat64},
+		"$4\r\n3.25\r\n":                {float: 3.25},
+		"$3\r\n-12\r\n":                 {float: -12.0, big: "-12"},
+		"$3\r\ninf\r\n":                 {float: math.Inf(1)},
+		"+7\r\n":                        {float: 7.0, big: "7"},
+		"(123456789012345678901234\r\n": {big: "123456789012345678901234"},
+		"$25\r\n1234567890123456789012345\r\n": {float: 1234567890123456789012345.0,
+			big: "1234567890123456789012345"},
+		"$5\r\n1e999\r\n":    {},
+		"+-1e400\r\n":        {},
+		"+OK\r\n":            {},
+		"$5\r\n1_000\r\n":    {},
+		"$4\r\n0x10\r\n":     {},
+		"$0\r\n\r\n":         {},
+		"$-1\r\n":            {},
+		"_\r\n":              {},
+		"-1\r\n":             {},
+		"!1\r\n1\r\n":        {},
+		"=5\r\ntxt:1\r\n":    {},
+		"*1\r\n:1\r\n":       {},
+		"*-1\r\n":            {},
+		"%1\r\n:1\r\n:1\r\n": {},
 	} {
 		for _, v := range []resp.Value{read(t, input), elems(read(t, "*2\r\n+x\r\n"+input))[1]} {
 			var got answer
@@ -88,6 +90,9 @@ func TestAccessorsReadTheirOwnTypeAndItsFormInRESP2(t *testing.T) {
 			}
 			if b, ok := v.Bool(); ok {
 				got.bool = b
+			}
+			if n, ok := v.BigInt(); ok {
+				got.big = n.String()
 			}
 			require.Equal(t, want, got, "%q", input)
 		}
@@ -299,6 +304,8 @@ func TestZeroValueIsNothing(t *testing.T) {
 	_, ok = v.Float()
 	require.False(t, ok)
 	_, ok = v.Bool()
+	require.False(t, ok)
+	_, ok = v.BigInt()
 	require.False(t, ok)
 }
 
