@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -277,20 +278,38 @@ func (e *RoundError) Error() string {
 	if e.late != "" {
 		b.WriteString("; " + e.late)
 	}
-	for _, v := range e.Votes {
-		if v.Err == nil && v.Verdict == VerdictPending && e.limit != 0 {
-			v.Err = lateError{e.limit}
+	for i, v := range e.Votes {
+		// Errors of the transport name the master themselves.
+		s := strings.TrimPrefix(e.failed(v), v.Addr+": ")
+		if s == "" || slices.ContainsFunc(e.Votes[:i], func(of Vote) bool { return sameFailure(e.failed(of), of.Addr, s, v.Addr) }) {
+			continue
 		}
-		if v.Err != nil {
-			// Errors of the transport name the master themselves.
-			s := unprefixed(v.Err.Error())
-			if !strings.HasPrefix(s, v.Addr+": ") {
-				s = v.Addr + ": " + s
+		b.WriteString("; " + v.Addr)
+		for _, of := range e.Votes[i+1:] {
+			if sameFailure(e.failed(of), of.Addr, s, v.Addr) {
+				b.WriteString(", " + of.Addr)
 			}
-			b.WriteString("; " + s)
 		}
+		b.WriteString(": " + s)
 	}
 	return b.String()
+}
+
+// failed says why a master's vote is none; empty if it is one, or was not waited for.
+func (e *RoundError) failed(v Vote) string {
+	switch {
+	case v.Err != nil:
+		return unprefixed(v.Err.Error())
+	case v.Verdict == VerdictPending && e.limit != 0:
+		return lateError{e.limit}.Error()
+	}
+	return ""
+}
+
+// sameFailure reports whether two masters failed alike, but for their addresses.
+func sameFailure(a, addr, b, other string) bool {
+	a = strings.TrimPrefix(a, addr+": ")
+	return a == b || addr != "" && strings.ReplaceAll(a, addr, other) == b
 }
 
 // why returns the text of the reason, or of the error under it.
