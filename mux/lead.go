@@ -33,11 +33,11 @@ func (m *Mux) leading(of Set) int {
 }
 
 // leadUntil returns until when an operation that a quorum of yes has become impossible for waits for votes, see
-// Op.Lead; 0 if it does not wait. A master that owes a reply for longer than it would be waited for is passed over: it
-// hangs.
+// Op.Lead; 0 if it does not wait. A master that owes a reply for longer than it would be waited for is passed over, as it
+// hangs; but what has arrived by now is read before. A process that had no CPU finds all answers late, and at once.
 func (m *Mux) leadUntil(op *Op, now time.Duration) (until time.Duration) {
 	patience := max(4*m.rtt(), leastLead)
-	var yes, no, fresh Set
+	var yes, no, fresh, late Set
 	for i := range m.slots {
 		if !op.Asked.Has(i) {
 			continue
@@ -51,14 +51,19 @@ func (m *Mux) leadUntil(op *Op, now time.Duration) (until time.Duration) {
 			if by := s.leadBy(op, patience); by > now {
 				fresh = fresh.With(i)
 				until = max(until, by)
+			} else {
+				late = late.With(i)
 			}
 		}
 	}
 	switch first := m.leading(yes | no | fresh); {
 	case first >= 0 && fresh.Has(first):
 		return m.slots[first].leadBy(op, patience)
-	case first >= 0 && yes.Has(first):
+	case first >= 0 && yes.Has(first) && until > 0:
 		return until
+	}
+	if first := m.leading(yes | no | late); late != 0 && !no.Has(first) {
+		return now
 	}
 	return 0
 }

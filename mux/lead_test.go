@@ -3,11 +3,13 @@ package mux_test
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 )
@@ -112,4 +114,66 @@ func TestARefusedOperationWaitsForNoMasterThatHangs(t *testing.T) {
 		least = min(least, op.Decided-op.Started)
 	}
 	require.Less(t, least, 5*time.Millisecond, "it hangs")
+}
+
+// A process that had no CPU while the answers came reads them all before it gives up, wherever the first master stands.
+func TestARefusedOperationReadsWhatHasArrived(t *testing.T) {
+	t.Parallel()
+	for first := range 3 {
+		var fakes []*fakeMaster
+		var addrs []string
+		answers := []string{saysNo, saysNo, saysNo}
+		answers[first] = saysYes
+		asked := make(chan int, 10)
+		for i := range answers {
+			id := "b"
+			if i == first {
+				id = "a"
+			}
+			f := newFake(t, id+strconv.Itoa(i), func() script {
+				return func(args []string) (string, bool) {
+					if args[1] == "near" {
+						return saysYes, true
+					}
+					asked <- i
+					return "", true
+				}
+			})
+			fakes, addrs = append(fakes, f), append(addrs, f.addr())
+		}
+		m := open(t, mux.Config{Masters: addrs, StallTime: time.Minute})
+		waitUp(t, m, len(fakes))
+		require.Equal(t, first, m.Leading(1<<3-1))
+		op := vote("k")
+		for of := range fakes { // also an Op that was used before
+			for range 100 { // what was late before does not make it patient
+				near := vote("near")
+				near.All = true
+				require.NoError(t, m.Do(t.Context(), near))
+			}
+			before := vote("before")
+			before.Only, before.Quorum = mux.Set(0).With(of), 1
+			before.OnDecided = func(error) { // the process has no CPU while they answer
+				for i, f := range fakes {
+					if i != first {
+						f.write(answers[i])
+					}
+				}
+				fakes[first].write(answers[first])
+				for clock.Now()-op.Started < 100*time.Millisecond {
+				}
+			}
+			m.Post(before)
+			op.Verdict, op.Lead, op.Timeout = verdictOne, true, time.Minute
+			m.Post(op)
+			done := make(chan error, 1)
+			go func() { done <- m.Wait(t.Context(), op) }()
+			for range 4 {
+				conntest.Soon(t, "it is asked", asked)
+			}
+			fakes[of].send(t, saysYes)
+			require.NoError(t, conntest.Soon(t, "it is decided", done))
+			require.Equal(t, mux.VerdictYes, op.Votes[first].Verdict, "%d is first, and %d has answered", first, of)
+		}
+	}
 }

@@ -89,7 +89,7 @@ func (m *Mux) settle(op *Op, now time.Duration) {
 		m.waitUntil(op, clock.After(now, op.Grace))
 		return
 	case op.open > 0 && !won && op.Lead:
-		if until := m.leadUntil(op, now); until > now {
+		if until := m.leadUntil(op, now); until != 0 {
 			m.waitUntil(op, until)
 			return
 		}
