@@ -42,6 +42,7 @@ type core struct {
 	now       func() time.Duration // clock.Now; all times are on its clock
 	calls     sync.Pool            // of *call
 	statePool sync.Pool            // of *masterStates
+	notices   notices
 	stats     stats
 	hints     hints
 	agreed    agreements
@@ -93,6 +94,18 @@ func (c *core) takeStates() *masterStates {
 	}
 	r.states = c.rounds.AppendMasters(r.states[:0])
 	return r
+}
+
+// notifying returns the masters that are up and can notify of changes.
+func (c *core) notifying() (masters mux.Set) {
+	r := c.takeStates()
+	defer c.putStates(r)
+	for i := range r.states {
+		if canNotify(&r.states[i]) {
+			masters = masters.With(i)
+		}
+	}
+	return masters
 }
 
 func (c *core) putStates(r *masterStates) { c.statePool.Put(r) }

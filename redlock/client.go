@@ -23,17 +23,16 @@ import (
 // whose context is nil.
 type Client struct {
 	core
-	cfg                  Config
-	guard                quorum.Guard
-	localQueues          localQueues
-	waits                sync.Pool // of what a call of Lock needs
-	releases             releases
-	relays               relays
-	subscriptions        subscriptions
-	globalQueues         globalQueues
-	watcherSubscriptions watcherSubscriptions
-	renewer              renewer
-	rechecker            rechecker
+	cfg           Config
+	guard         quorum.Guard
+	localQueues   localQueues
+	waits         sync.Pool // of what a call of Lock needs
+	releases      releases
+	relays        relays
+	subscriptions subscriptions
+	globalQueues  globalQueues
+	renewer       renewer
+	rechecker     rechecker
 
 	replacing     chan struct{} // held by the one Replace at a time
 	replaceMaster func(ctx context.Context, old, new, name string, shutDown bool) error
@@ -97,17 +96,14 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 	hooked.Keeper = keeper{c}
 	hooked.OnSwitch = c.rechecker.switched
 	hooked.OnPush = func(master int, v resp.Value) {
-		if keys, ok := invalidated(v); ok {
-			c.guard.Push(master, keys, clock.Now())
-		}
-		c.subscriptions.push(master, v)
-		c.watcherSubscriptions.push(v)
-		c.renewer.subscriptions.push(master, v)
+		invalidated(v, func(key []byte) {
+			c.guard.Push(master, key, clock.Now())
+			c.notices.push(master, key)
+		})
 	}
 	hooked.OnDisconnect = func(master int) {
 		c.guard.Disconnected(master)
-		c.subscriptions.disconnected(master)
-		c.watcherSubscriptions.notify(nil)
+		c.notices.disconnected(master)
 	}
 	if c.events.observed() {
 		hooked.OnState = func(i int, s mux.State) {
@@ -165,6 +161,7 @@ func prepare(cfg Config) *Client {
 	c.cfg.Masters = conn.RedactAll(cfg.Masters) // a password in one would be printed
 	c.calls.New = newCall
 	c.agreed.init()
+	c.notices.byKey = map[string]*interest{}
 	c.releases.core = &c.core
 	c.meeting.init()
 	c.shut, c.closed, c.replacing = make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)

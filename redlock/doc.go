@@ -535,7 +535,7 @@
 // Calls go downwards, but for a hold and its KeepAlives, which know each other. A part below Mutex
 // takes what it needs of the parts below it, and never the Client.
 //
-//	Client.Do, Lead  Mutex.Lock (wait)           Client.Holders, Locks, Revoke, Watch (watcherSubscriptions)
+//	Client.Do, Lead  Mutex.Lock (wait)           Client.Holders, Locks, Revoke, Watch
 //	      |               | waits in queues, subscribes to the key
 //	      |               +--> localQueues, globalQueues, subscriptions
 //	      v               v
@@ -555,7 +555,7 @@
 //	      hold: the lock that a Mutex holds, and its state
 //	                |
 //	      core: masters, clock, calls, statistics, events        guard: who must not vote
-//	                |
+//	                |    notices: who wants to be told what masters notify of
 //	      call: one round          kind: what is sent, and how replies are judged
 //	                |
 //	      mux.Mux: N connections
@@ -586,14 +586,14 @@
 //	renewer.mu        the heap; renewals are posted under it
 //	hold.mu           one lock's state; the other extends are posted under it
 //	globalQueues.mu   the heads of global queues
-//	subscription.     what a waiter asks the masters
-//	askMu
-//	mux.Mux.mu        the hooks of guard, all subscriptions and rechecker run under it, and so do
-//	                  the completions of releases that are not awaited; they take leaves
+//	waiterSubscrip-   what a waiter asks the masters
+//	tion.askMu
+//	mux.Mux.mu        the hooks of guard, notices and rechecker run under it, and so do the
+//	                  completions of releases that are not awaited; they take leaves
 //
-// The other mutexes of the subscriptions, those of the watchers' and the kept locks' subscriptions,
-// and of the events are leaves: a goroutine that holds one takes no other. So an event can be told under
-// any other. Contexts are cancelled while none of these is held, except Client.attempts at times. Observers are called by
+// The mutexes of the notices, which waiters, watchers and kept locks share, and of the events are
+// leaves: a goroutine that holds one takes no other. So an event can be told under any other. Contexts
+// are cancelled while none of these is held, except Client.attempts at times. Observers are called by
 // goroutines of their own, which hold none.
 //
 // [come from these and from other locks]: https://github.com/redburst/redburst/blob/main/redlock/docs/coming-from.md

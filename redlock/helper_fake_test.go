@@ -725,7 +725,7 @@ func (r *notifiedRounds) loses(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.deaf = r.deaf.With(i)
-	r.client.subscriptions.disconnected(i)
+	r.client.notices.disconnected(i)
 }
 
 // finds has the process see that a master is up again.
@@ -831,10 +831,7 @@ func (r *notifiedRounds) ordered() int {
 
 // told is called under the lock of the masters, as the hooks of a mux are under its own.
 func (r *notifiedRounds) told(master int, key string) {
-	push := resp.AppendBulkString(resp.AppendArray(resp.AppendBulkString([]byte(">2\r\n"), "invalidate"), 1), key)
-	v := parse(push)
-	r.client.subscriptions.push(master, v)
-	r.client.renewer.subscriptions.push(master, v)
+	r.client.notices.push(master, []byte(key))
 }
 
 func parse(b []byte) resp.Value {
@@ -957,12 +954,10 @@ func asAtTheStart(t *testing.T, after string, r *fakeRounds, clients ...*Client)
 		c.renewer.mu.Lock()
 		left["KeepAlives"] += len(c.renewer.heap) + len(c.renewer.ready) + c.renewer.sending + len(c.renewer.asking)
 		c.renewer.mu.Unlock()
-		c.subscriptions.mu.Lock()
-		left["subscriptions"] += len(c.subscriptions.byKey)
-		c.subscriptions.mu.Unlock()
-		c.renewer.subscriptions.mu.Lock()
-		left["subscriptions of held locks"] += len(c.renewer.subscriptions.byKey)
-		c.renewer.subscriptions.mu.Unlock()
+		c.notices.mu.Lock()
+		left["subscriptions"] += len(c.notices.byKey)
+		left["subscriptions of held locks"] += c.renewer.subscriptions.n
+		c.notices.mu.Unlock()
 		left["locks that are rechecked"] += len(c.rechecker.list())
 	}
 	for what, n := range left {

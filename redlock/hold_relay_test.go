@@ -14,7 +14,6 @@ import (
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
-	"github.com/redburst/redburst/resp"
 	"github.com/stretchr/testify/require"
 )
 
@@ -67,10 +66,7 @@ func runners(t *testing.T, c *Client, n int, opts ...Option) []*runner {
 		rounds = r.rounds
 	}
 	if r, is := rounds.(*fakeRounds); is {
-		r.tells = func(master int, key string) {
-			push := resp.AppendBulkString(resp.AppendArray(resp.AppendBulkString([]byte(">2\r\n"), "invalidate"), 1), key)
-			c.subscriptions.push(master, parse(push))
-		}
+		r.tells = func(master int, key string) { c.notices.push(master, []byte(key)) }
 	}
 	all := []*runner{{taken(t, c, opts...), nil, make(chan error, 1)}}
 	for range n {

@@ -530,7 +530,7 @@ func (r *renewer) makeBurst(now time.Duration) *burst {
 		b = new(burst)
 	}
 	n := 0
-	qs := questions{of: &r.subscriptions}
+	qs := r.subscriptions.questions(false)
 	for _, k := range r.ready {
 		if len(b.ops) == burstSize {
 			break
@@ -557,8 +557,7 @@ func (r *renewer) makeBurst(now time.Duration) *burst {
 		b.ops = append(b.ops, &x.call.op)
 	}
 	r.ready = slices.Delete(r.ready, 0, n)
-	b.quiet = qs.quiet(len(b.ops))
-	b.questions = qs.appendOps(b.questions)
+	b.questions, b.quiet = qs.appendOps(b.questions, len(b.ops))
 	if len(b.ops) == 0 {
 		r.pool.Put(b)
 		return nil
@@ -641,7 +640,7 @@ func (r *renewer) ask(qs *questions, k *keepAlive, now time.Duration) {
 	h := k.hold
 	s := h.subscription()
 	switch {
-	case !h.notifiable() || s == nil && k.askAt != clock.Forever && now < k.askAt || qs.masters() == 0:
+	case !h.notifiable() || s == nil && k.askAt != clock.Forever && now < k.askAt || qs.able == 0:
 		return
 	case s == nil:
 		s = r.subscriptions.add(k)
@@ -655,7 +654,7 @@ func (r *renewer) askOnly(now time.Duration) {
 	if len(r.asking) == 0 {
 		return
 	}
-	qs := questions{of: &r.subscriptions, values: true}
+	qs := r.subscriptions.questions(true)
 	for i, k := range r.asking {
 		r.asking[i] = nil
 		h := k.hold
@@ -666,7 +665,8 @@ func (r *renewer) askOnly(now time.Duration) {
 		h.mu.Unlock()
 	}
 	r.asking = r.asking[:0]
-	for _, op := range qs.appendOps(nil) {
+	all, _ := qs.appendOps(nil, 0)
+	for _, op := range all {
 		r.core.rounds.Send(op)
 	}
 }

@@ -22,19 +22,17 @@ import (
 // follows each renewal, in the same burst. An own write, before it is posted, takes note that no master has promised
 // anything any more. A master has promised again when its answer to the question comes that was posted after the last
 // own write. The notification of that write is before this answer on the connection. What comes after the answer is
-// another's change. What another has changed before the question, the renewal before it has found.
-//
-// A fallback can follow the question. Then one renewal too many is sent.
+// another's change. What another has changed before the question, the renewal before it has found. A fallback can follow
+// the question. Then one renewal too many is sent.
 //
 // # Cost
 //
 // The questions of a burst are one command for each master (EXISTS). If the burst has many renewals, the masters do not
-// notify us of our own writes meanwhile (NOLOOP). Other subscriptions of this client miss nothing by that: they would
-// only learn that the lock was renewed, and they look again anyway when it would expire. A loop of own pushes costs a
-// third of a renewal. A lock that was not asked for before, or not on
-// a new connection, is asked for without a renewal. A script behind the question then compares the values, which finds
-// what was lost by then. The values stay on the master: others may keep theirs under a lock's name, of any size. A lock that is held
-// for a short time costs nothing.
+// notify us of our own writes meanwhile (NOLOOP), which cost a third of a renewal. Listeners miss nothing by that: they
+// would only learn that the lock was renewed, and they look again anyway when it would expire. A lock that was not asked
+// for before, or not on a new connection, is asked for without a renewal. A script behind the question then compares the
+// values, which finds what was lost by then. The values stay on the master: others may keep theirs under a lock's name,
+// of any size. A lock that is held for a short time costs nothing.
 //
 // # Storms
 //
@@ -50,26 +48,22 @@ type heldSubscriptions struct {
 	running *sync.WaitGroup
 	sleeper sleeper // of the goroutine that reads the pushes and has the locks renewed
 
-	mu        sync.Mutex // the hooks take it under the lock of the mux; no other lock is taken under it
-	byKey     map[string]*heldSubscription
+	// Guarded by notices.mu.
+	n         int    // of subscriptions
+	asked     uint32 // questions
 	changes   []change
-	spare     []change
 	refused   mux.Set // masters that have refused the question on this connection
 	connected bool    // a master was connected since the goroutine last looked
 	listening bool    // the goroutine runs
 }
 
-// A heldSubscription is that of one lock.
+// A heldSubscription is that of one lock. It is enough if no quorum may have the lock any more.
 type heldSubscription struct {
+	subscription
 	of        *heldSubscriptions
 	keepAlive *keepAlive // that has asked
-	keys      []string   // of the lock, on the masters
-
-	// Guarded by heldSubscriptions.mu.
-	writes   uint32  // own commands that write the keys, so far
-	promised mux.Set // masters that will notify of another's change
-	changed  mux.Set // masters that have, since the last own write
-	missing  mux.Set // masters that have answered without the token, since the last own write
+	keys      [1]interest
+	news      mux.Set // masters that have notified, or answered without the token, since the last own write; see hearer
 
 	// Guarded by renewer.mu.
 	wantedAt time.Duration // when the lock is to be renewed because of a change; 0 if there was none
@@ -96,7 +90,7 @@ const (
 
 	quietAt = 8 // renewals in a burst
 
-	// Of one question, if it is about more than one lock.
+	// A question that has as many is about no further lock.
 	maxKeysAsked = 256
 	maxAsked     = 64 << 10 // bytes of keys and tokens
 )
@@ -109,7 +103,6 @@ var (
 
 func (hs *heldSubscriptions) init(c *core, heed func([]change, bool), running *sync.WaitGroup) {
 	hs.core, hs.heed, hs.running = c, heed, running
-	hs.byKey = map[string]*heldSubscription{}
 	hs.sleeper = newSleeper(c)
 	hs.sleeper.op.Patient = true // callers need not be told by this goroutine what the masters have answered
 }
@@ -131,37 +124,23 @@ func askFrom(takenAt time.Duration) time.Duration {
 	return (takenAt + notifyAfter + notifyGrid - 1).Truncate(notifyGrid)
 }
 
-// able returns the masters that can be asked.
-func (hs *heldSubscriptions) able() (masters mux.Set) {
-	r := hs.core.takeStates()
-	defer hs.core.putStates(r)
-	for i := range r.states {
-		if canNotify(&r.states[i]) {
-			masters = masters.With(i)
-		}
-	}
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	return masters &^ hs.refused
-}
-
 // refuses reports whether a master has refused the question.
 func (hs *heldSubscriptions) refuses(master int) bool {
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
+	hs.core.notices.mu.Lock()
+	defer hs.core.notices.mu.Unlock()
 	return hs.refused.Has(master)
 }
 
 // add subscribes to the keys of a lock. The locks of the renewer and of the hold are held.
 func (hs *heldSubscriptions) add(k *keepAlive) *heldSubscription {
-	h := k.hold
-	s := &heldSubscription{of: hs, keepAlive: k, keys: h.keysOf(h.token()), pause: notifyPause}
+	s := &heldSubscription{of: hs, keepAlive: k, pause: notifyPause}
+	s.hearer, s.kept, s.interests = s, true, s.keys[:0]
 	k.subscription = s
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	for _, key := range s.keys {
-		hs.byKey[key] = s
-	}
+	n := len(hs.core.masters)
+	hs.core.notices.add(&s.subscription, 1, n-quorum.Majority(n)+1, k.hold.keysOf(k.hold.token())...)
+	hs.core.notices.mu.Lock()
+	defer hs.core.notices.mu.Unlock()
+	hs.n++
 	if !hs.listening {
 		hs.listening = true
 		hs.running.Add(1)
@@ -172,14 +151,11 @@ func (hs *heldSubscriptions) add(k *keepAlive) *heldSubscription {
 
 // remove ends a subscription. renewer.mu is held.
 func (hs *heldSubscriptions) remove(s *heldSubscription) {
-	hs.mu.Lock()
-	for _, key := range s.keys {
-		if hs.byKey[key] == s { // and not that of another lock, which was taken meanwhile
-			delete(hs.byKey, key)
-		}
-	}
-	last := len(hs.byKey) == 0
-	hs.mu.Unlock()
+	hs.core.notices.remove(&s.subscription)
+	hs.core.notices.mu.Lock()
+	hs.n--
+	last := hs.n == 0
+	hs.core.notices.mu.Unlock()
 	if last {
 		hs.sleeper.wake()
 	}
@@ -187,72 +163,23 @@ func (hs *heldSubscriptions) remove(s *heldSubscription) {
 
 // wrote notes that an own command is about to be posted that writes the keys.
 func (s *heldSubscription) wrote() {
-	s.of.mu.Lock()
-	s.writes++
-	s.promised, s.changed, s.missing = 0, 0, 0
-	s.of.mu.Unlock()
+	s.of.core.notices.mu.Lock()
+	s.forget()
+	s.of.core.notices.mu.Unlock()
 }
 
-// changedOn returns the masters that have notified of a change since the last own write.
-func (s *heldSubscription) changedOn() mux.Set {
-	s.of.mu.Lock()
-	defer s.of.mu.Unlock()
-	return s.changed
-}
+func (s *heldSubscription) changed(int) *mux.Set { return &s.news }
 
-// push takes a push of a master.
-func (hs *heldSubscriptions) push(master int, v resp.Value) {
-	keys, ok := invalidated(v)
-	if !ok {
-		return
-	}
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	if len(hs.byKey) == 0 {
-		return
-	}
-	if keys.IsNull() {
-		for _, s := range hs.byKey {
-			hs.note(s, master, true)
-		}
-		return
-	}
-	it := keys.Elems()
-	for key, ok := it.Next(); ok; key, ok = it.Next() {
-		if s := hs.byKey[string(key.Bytes())]; s != nil {
-			hs.note(s, master, false)
-		}
-	}
-}
-
-// note notes that a master has notified of a change. hs.mu is held, and the mux is locked.
-func (hs *heldSubscriptions) note(s *heldSubscription, master int, all bool) {
-	if !s.promised.Has(master) {
-		return
-	}
-	first := s.changed == 0
-	s.promised, s.changed = s.promised.Without(master), s.changed.With(master)
-	if urgent := hs.urgent(s); first || urgent {
-		hs.tell(change{s, all, urgent})
-	}
-}
-
-// urgent reports whether no quorum may have the lock any more. hs.mu is held.
-func (hs *heldSubscriptions) urgent(s *heldSubscription) bool {
-	n := len(hs.core.masters)
-	return n-(s.changed|s.missing).Len() < quorum.Majority(n)
-}
-
-// tell gives a change to the goroutine. hs.mu is held, and the mux is locked.
-func (hs *heldSubscriptions) tell(c change) {
-	hs.changes = append(hs.changes, c)
-	hs.sleeper.wakeInHook()
+// told gives a change to the goroutine.
+func (s *heldSubscription) told(enough, all bool) {
+	s.of.changes = append(s.of.changes, change{s, all, enough})
+	s.of.sleeper.wakeInHook()
 }
 
 // wasConnected is called for each new connection: what the master has promised before has ended with the former one.
 func (hs *heldSubscriptions) wasConnected(master int) {
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
+	hs.core.notices.mu.Lock()
+	defer hs.core.notices.mu.Unlock()
 	hs.refused = hs.refused.Without(master)
 	if hs.listening {
 		hs.connected = true
@@ -263,22 +190,18 @@ func (hs *heldSubscriptions) wasConnected(master int) {
 // listen is a goroutine. It sleeps in the mux, and reads the pushes itself if no other goroutine drives.
 func (hs *heldSubscriptions) listen() {
 	defer hs.running.Done()
+	var changes []change
 	for hs.sleeper.sleep(context.Background()) == nil {
-		hs.mu.Lock()
-		changes, connected := hs.changes, hs.connected
-		hs.changes, hs.connected = hs.spare[:0], false
-		hs.spare = nil
-		if len(hs.byKey) == 0 {
-			hs.listening = false
-			hs.mu.Unlock()
+		hs.core.notices.mu.Lock()
+		connected, over := hs.connected, hs.n == 0
+		changes, hs.changes = hs.changes, changes[:0]
+		hs.connected, hs.listening = false, !over
+		hs.core.notices.mu.Unlock()
+		if over {
 			return
 		}
-		hs.mu.Unlock()
 		hs.heed(changes, connected)
 		clear(changes)
-		hs.mu.Lock()
-		hs.spare = changes[:0]
-		hs.mu.Unlock()
 	}
 }
 
@@ -290,7 +213,9 @@ func (s *heldSubscription) begin(now time.Duration) (reason mux.Set) {
 			s.pause = notifyPause
 		}
 		s.notUntil = now + s.pause
-		reason = s.changedOn()
+		s.of.core.notices.mu.Lock()
+		reason = s.news
+		s.of.core.notices.mu.Unlock()
 		s.of.core.stats.renewalsNotified.Add(1)
 	}
 	s.wantedAt = 0
@@ -320,23 +245,17 @@ func (s *heldSubscription) end(reason mux.Set, votes []mux.Vote) {
 type holdersQuestion struct {
 	of     *heldSubscriptions
 	op     mux.Op
+	number uint32
 	values bool // it compares the values; otherwise it follows renewals, which have told what the masters have
-	loud   bool // it ends a quiet burst
-	asked  []asked
+	asked  []*heldSubscription
 	keys   []byte // encoded
 	n      int    // number of keys
 	tokens []byte // with values: for each lock the number of its keys, and its token, encoded
 }
 
-// asked is what a question says of a lock: that it follows so many own writes.
-type asked struct {
-	of     *heldSubscription
-	writes uint32
-}
-
 // KEYS the keys of some locks. ARGV for each lock the number of its keys, and its token. It returns for each lock 1 if all
-// its keys hold the token, and otherwise 0. Its answer is NOPERM if the user may not
-// call EXISTS: only the last of several answers is looked at.
+// its keys hold the token, and otherwise 0. Its answer is NOPERM if the user may not call EXISTS: only the last of several
+// answers is looked at.
 var compareScript = script.New(`local got = redis.pcall('EXISTS', KEYS[1])
 if type(got) == 'table' then
   return redis.error_reply('NOPERM EXISTS: ' .. got.err)
@@ -355,36 +274,12 @@ for a = 1, #ARGV, 2 do
 end
 return out`)
 
-// add adds a lock. It returns false if there is no room. The lock's mu is held.
-func (q *holdersQuestion) add(s *heldSubscription) bool {
-	token := s.keepAlive.hold.token()
-	bytes := len(token)
-	for _, key := range s.keys {
-		bytes += len(key)
-	}
-	if q.n > 0 && (len(q.keys)+len(q.tokens)+bytes > maxAsked || q.n >= maxKeysAsked) {
-		return false
-	}
-	q.of.mu.Lock()
-	writes := s.writes
-	q.of.mu.Unlock()
-	q.asked = append(q.asked, asked{s, writes})
-	q.n += len(s.keys)
-	for _, key := range s.keys {
-		q.keys = resp.AppendBulkString(q.keys, key)
-	}
-	if q.values {
-		q.tokens = resp.AppendBulk(resp.AppendBulkInt(q.tokens, int64(len(s.keys))), token)
-	}
-	return true
-}
-
 // prepare encodes the operation. Nobody waits for it: all that matters is the order of each master's answers and
 // pushes.
-func (q *holdersQuestion) prepare(masters mux.Set) *mux.Op {
+func (q *holdersQuestion) prepare(masters mux.Set, ends bool) *mux.Op {
 	op := &q.op
 	op.Replies = 2
-	if q.loud {
+	if ends {
 		op.Command, op.Replies = append(op.Command, loud...), 3
 	}
 	op.Command = resp.AppendCommand(op.Command, "CLIENT", "CACHING", "YES")
@@ -412,8 +307,8 @@ func judgeAnswer(v resp.Value) mux.Verdict {
 // answer takes a master's answer. The mux is locked.
 func (q *holdersQuestion) answer(master int, v resp.Value) {
 	hs := q.of
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
+	hs.core.notices.mu.Lock()
+	defer hs.core.notices.mu.Unlock()
 	if v.IsError() {
 		if string(v.ErrorCode()) == "NOPERM" { // it would refuse each question, and note each in its ACL LOG
 			hs.refused = hs.refused.With(master)
@@ -421,22 +316,19 @@ func (q *holdersQuestion) answer(master int, v resp.Value) {
 		return
 	}
 	ours := v.Elems()
-	for _, a := range q.asked {
-		s, there := a.of, true
+	for _, s := range q.asked {
+		there := true
 		if q.values {
 			one, _ := ours.Next()
 			n, _ := one.Int()
 			there = n == 1
 		}
 		switch {
-		case a.writes != s.writes: // an own write has followed
+		case s.asked != q.number: // an own write has followed
 		case there:
-			s.promised = s.promised.With(master)
-		default:
-			s.missing = s.missing.With(master)
-			if hs.urgent(s) {
-				hs.tell(change{of: s, urgent: true})
-			}
+			s.untracked = s.untracked.Without(master)
+		case s.note(0, 1<<master, 0):
+			s.told(true, false)
 		}
 	}
 }
@@ -444,42 +336,51 @@ func (q *holdersQuestion) answer(master int, v resp.Value) {
 // questions are as many as some locks need.
 type questions struct {
 	of     *heldSubscriptions
+	number uint32
 	values bool
+	able   mux.Set // the masters that are asked
 	all    []*holdersQuestion
-	able   mux.Set // see masters
-	looked bool
 }
 
-// masters returns the masters that are asked.
-func (qs *questions) masters() mux.Set {
-	if !qs.looked {
-		qs.able, qs.looked = qs.of.able(), true
-	}
-	return qs.able
+func (hs *heldSubscriptions) questions(values bool) questions {
+	able := hs.core.notifying()
+	hs.core.notices.mu.Lock()
+	defer hs.core.notices.mu.Unlock()
+	hs.asked++
+	return questions{hs, hs.asked, values, able &^ hs.refused, nil}
 }
 
+// add adds a lock, whose mu is held.
 func (qs *questions) add(s *heldSubscription) {
-	if n := len(qs.all); n > 0 && qs.all[n-1].add(s) {
-		return
+	var q *holdersQuestion
+	if n := len(qs.all); n > 0 {
+		q = qs.all[n-1]
 	}
-	q := &holdersQuestion{of: qs.of, values: qs.values}
-	q.add(s)
-	qs.all = append(qs.all, q)
+	if q == nil || q.n >= maxKeysAsked || len(q.keys)+len(q.tokens) >= maxAsked {
+		q = &holdersQuestion{of: qs.of, number: qs.number, values: qs.values}
+		qs.all = append(qs.all, q)
+	}
+	qs.of.core.notices.mu.Lock()
+	s.asked = q.number
+	qs.of.core.notices.mu.Unlock()
+	q.asked = append(q.asked, s)
+	q.n += len(s.interests)
+	for _, in := range s.interests {
+		q.keys = resp.AppendBulkString(q.keys, in.key)
+	}
+	if q.values {
+		q.tokens = resp.AppendBulk(resp.AppendBulkInt(q.tokens, int64(len(s.interests))), s.keepAlive.hold.token())
+	}
 }
 
-// quiet returns the operation that begins a quiet burst; nil if the burst is not worth it. appendOps then returns what
-// ends it.
-func (qs *questions) quiet(renewals int) *mux.Op {
-	if len(qs.all) == 0 || renewals < quietAt {
-		return nil
+// appendOps appends what is posted behind so many renewals. If a quiet burst is worth it, it also returns what begins
+// that. The first question ends it.
+func (qs *questions) appendOps(dst []*mux.Op, renewals int) (ops []*mux.Op, begin *mux.Op) {
+	if len(qs.all) > 0 && renewals >= quietAt {
+		begin = &mux.Op{Command: quiet, Only: qs.able, Quorum: 1, Patient: true, Verdict: judgeAnswer}
 	}
-	qs.all[0].loud = true
-	return &mux.Op{Command: quiet, Only: qs.able, Quorum: 1, Patient: true, Verdict: judgeAnswer}
-}
-
-func (qs *questions) appendOps(dst []*mux.Op) []*mux.Op {
-	for _, q := range qs.all {
-		dst = append(dst, q.prepare(qs.able))
+	for i, q := range qs.all {
+		dst = append(dst, q.prepare(qs.able, i == 0 && begin != nil))
 	}
-	return dst
+	return dst, begin
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -213,10 +214,9 @@ func TestFlushSpreadsTheRenewals(t *testing.T) {
 			defer stop()
 		}
 		settle()
-		null := parse([]byte(">2\r\n$10\r\ninvalidate\r\n_\r\n"))
 		r.mu.Lock()
 		r.masters[0].keys = map[string]fakeKey{}
-		c.renewer.subscriptions.push(0, null)
+		c.notices.push(0, nil)
 		r.mu.Unlock()
 		time.Sleep(gatherFor + n*spreadEach/2)
 		require.InDelta(t, n/2, c.Stats().RenewalsNotified, n/5)
@@ -239,6 +239,38 @@ func TestNewConnectionIsAsked(t *testing.T) {
 		settle()
 		forget(r, 0, 1, 2)
 		lostBy(t, r.fakeRounds, ctx)
+	})
+}
+
+// What a master notifies of is a change if it has promised to, on the connection that it has now, and if it is one of the
+// lock's own keys. A master that has lost all keys says so without a promise.
+func TestWhatCountsAsAChange(t *testing.T) {
+	notifying(t, 5, func(t *testing.T, c *Client, r *notifiedRounds) {
+		m, _ := keptFor(t, c, time.Second)
+		changed := func() mux.Set {
+			c.notices.mu.Lock()
+			defer c.notices.mu.Unlock()
+			return m.subscription().news
+		}
+		under := func(f func()) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			f()
+		}
+		for _, other := range []string{"l", kind.IntentKey("k")} {
+			under(func() { c.notices.push(0, []byte(other)) })
+			require.Zero(t, changed(), other)
+		}
+		under(func() {
+			c.notices.disconnected(1)
+			c.notices.push(1, []byte("k"))
+			c.notices.push(2, []byte("k"))
+		})
+		require.Equal(t, mux.Set(1<<2), changed())
+		under(func() { c.notices.push(1, nil) })
+		require.Equal(t, mux.Set(1<<1|1<<2), changed())
+		settle()
+		require.Zero(t, changed(), "it was renewed")
 	})
 }
 
@@ -295,9 +327,9 @@ func TestAMasterThatHasRefusedIsAskedOnItsNextConnection(t *testing.T) {
 	defer c.Close()
 	conntest.Soon(t, "it is connected", connected)
 	hs := &c.renewer.subscriptions
-	hs.mu.Lock()
+	hs.core.notices.mu.Lock()
 	hs.refused = hs.refused.With(0)
-	hs.mu.Unlock()
+	hs.core.notices.mu.Unlock()
 	_, err = masters.Do(0, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 	require.NoError(t, err)
 	conntest.Soon(t, "it is connected anew", connected)

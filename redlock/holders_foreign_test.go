@@ -136,9 +136,9 @@ func TestLargeValueInThePlaceOfALock(t *testing.T) {
 							if s == nil {
 								return false
 							}
-							s.of.mu.Lock()
-							defer s.of.mu.Unlock()
-							return s.promised.Len() >= a.c.subscriptions.quorum
+							s.of.core.notices.mu.Lock()
+							defer s.of.core.notices.mu.Unlock()
+							return (^s.untracked).Len() >= a.c.subscriptions.quorum
 						}, hanging, time.Millisecond, about)
 					}
 					a.put(value, key)

@@ -309,7 +309,7 @@ func TestMastersNotifyOfAChangeOfAnyKey(t *testing.T) {
 			w := newSubscription(&c.core)
 			told := sleeps(t, w)
 			require.Eventually(t, func() bool { // what the keys' last changes told is heard first
-				c.subscriptions.add(w, 1, c.subscriptions.quorum, m.names()...)
+				w.listen(1, c.subscriptions.quorum, m.names()...)
 				p, err := c.subscriptions.look(t.Context(), &m.spec, w)
 				return err == nil && p.willNotify && p.held && !p.free
 			}, hanging, 20*time.Millisecond)
@@ -318,8 +318,8 @@ func TestMastersNotifyOfAChangeOfAnyKey(t *testing.T) {
 			}
 			require.Eventually(t, func() bool { _, majority := c.subscriptions.free(w); return majority }, hanging, 5*time.Millisecond)
 			<-told
-			c.subscriptions.remove(m.names()...)
-			require.Empty(t, c.subscriptions.byKey)
+			w.end()
+			require.Empty(t, c.notices.byKey)
 		}
 	}
 }

@@ -25,10 +25,10 @@ import (
 // a prefix, the interface. What decides is internal/quorum. A new kind of lock is a file of internal/kind.
 var layers = []string{
 	"token", "vote", "errors", "observer", "observer_queue", "observer_slog", "stats", "second", "meet",
-	"ask_hints", "ask_spec", "ask_agreement", "ask_call", "ask_core", "wait_sleeper",
+	"ask_hints", "ask_spec", "ask_agreement", "ask_call", "ask_notices", "ask_core", "wait_sleeper",
 	"hold", "hold_release", "hold_relay", "hold_extension", "hold_keepalive", "hold_subscription", "hold_renewer", "hold_backing", "hold_recheck",
 	"wait_subscription", "wait_contention", "wait_look", "wait_global_queue_script", "wait_global_queue",
-	"wait_local_queue", "watch_subscription",
+	"wait_local_queue",
 	"option", "config", "client", "shutdown", "ready", "replace", "mutex", "holders", "acquire_split", "acquire", "unlock", "locks_pattern", "locks_bounds", "locks", "revoke", "wait", "lock", "do", "lead",
 	"watch", "doc",
 }

@@ -81,7 +81,7 @@ func (w *wait) reset() {
 	t := &w.ticket
 	*w = wait{intent: w.intent[:0], ticket: ticket{
 		id: t.id[:0], predecessor: t.predecessor[:0], predecessorNotice: t.predecessorNotice[:0],
-		awaitedBytes: t.awaitedBytes[:0], entries: t.entries[:0],
+		awaited: t.awaited[:0], entries: t.entries[:0],
 	}}
 }
 
@@ -167,9 +167,8 @@ func (w *wait) lock(ctx, waiting context.Context, try, head bool) (*RoundError, 
 
 // An interval is the time between two attempts, in which the wait sleeps until the lock may be free.
 type interval struct {
-	subscribed bool   // the masters notify its subscription
-	settling   bool   // it lets a winner finish before it looks
-	why        string // why the wait tries when the timer fires; empty if it looks then
+	settling bool   // it lets a winner finish before it looks
+	why      string // why the wait tries when the timer fires; empty if it looks then
 }
 
 // A step is what a wait does next in an interval.
@@ -295,9 +294,8 @@ func (w *wait) sleep(ctx context.Context) (step, error) {
 		return w.localQueueNotified(s), nil
 	default:
 	}
-	subscribed := w.interval.subscribed || w.ticket.awaitedNotice != ""
-	now := w.mutex.client.now()
-	if subscribed && q.heedAt == 0 && w.mutex.client.subscriptions.takeNotified(q.subscription) {
+	now, subscribed := w.mutex.client.now(), q.subscription.listens()
+	if subscribed && q.heedAt == 0 && q.subscription.takeNotified() {
 		q.heedAt = w.ticket.restraint.due(now)
 	}
 	switch {
@@ -361,8 +359,7 @@ func (w *wait) begin(head, refused bool) step {
 
 func (w *wait) endInterval() {
 	w.waiter.dueAt, w.waiter.heedAt = 0, 0
-	w.mutex.client.globalQueues.stopAwaiting(&w.ticket)
-	w.unsubscribe()
+	w.waiter.subscription.end()
 }
 
 // settle has the waiter look a moment later, so that a winner can finish.
@@ -386,8 +383,8 @@ func (w *wait) timerFired() step {
 // mastersNotified serves a notification of the subscription: a key has changed on masters, or masters will not
 // notify.
 func (w *wait) mastersNotified() step {
-	if w.ticket.awaitedNotice != "" { // the predecessor has left, or the queue master will not notify
-		w.mutex.client.globalQueues.stopAwaiting(&w.ticket)
+	if sub := w.waiter.subscription; sub.listensTo(w.ticket.awaited) { // the predecessor has left, or the queue master will not notify
+		sub.end()
 		return lookNow
 	}
 	if _, majority := w.mutex.client.subscriptions.free(w.waiter.subscription); !majority || w.ticket.restraint.doubts() {
@@ -409,7 +406,7 @@ func (w *wait) localQueueNotified(s signal) step {
 		return w.settle()
 	case yield: // other processes come first
 		if w.usesGlobalQueue() {
-			if w.ticket.awaitedNotice != "" { // the queue master notifies
+			if w.waiter.subscription.listensTo(w.ticket.awaited) { // the queue master notifies
 				return sleepOn
 			}
 			return lookNow
@@ -433,9 +430,8 @@ func (w *wait) look(ctx context.Context) (step, error) {
 	if contend, err := w.enterGlobalQueue(ctx); err != nil || !contend {
 		return sleepOn, err
 	}
-	w.interval.subscribed = true
 	w.intend(ctx)
-	c.subscriptions.add(w.waiter.subscription, w.mutex.slots(), c.subscriptions.quorum, w.mutex.names()...) // anew: the answers have earlier changes
+	w.waiter.subscription.listen(w.mutex.slots(), c.subscriptions.quorum, w.mutex.names()...) // anew: the answers have earlier changes
 	if !c.subscriptions.tracked() {
 		return w.sleepFor(w.pause(), wakePoll), nil
 	}
@@ -515,7 +511,6 @@ func (w *wait) enterGlobalQueue(ctx context.Context) (contend bool, err error) {
 	}
 	w.contended = true
 	c.localQueues.noteHeld(m.names()...)
-	w.unsubscribe()
 	w.withdraw() // its intent must not refuse readers that are ahead of it
 	w.waiter.dueAt = 0
 	return false, nil
@@ -530,7 +525,6 @@ func (w *wait) renew(ctx context.Context) (step, error) {
 		}
 		return sleepOn, nil
 	}
-	w.unsubscribe() // a notice may need its subscription; the look that follows sees what is missed meanwhile
 	contend, err := w.enterGlobalQueue(ctx)
 	switch {
 	case err != nil:
@@ -561,14 +555,6 @@ func (w *wait) freeDespiteQueue(ctx context.Context) bool {
 		w.mutex.setNextSlot(slot)
 	}
 	return free
-}
-
-// unsubscribe ends the waiter's subscription to the lock.
-func (w *wait) unsubscribe() {
-	if c := w.mutex.client; w.interval.subscribed {
-		w.interval.subscribed = false
-		c.subscriptions.remove(w.mutex.names()...)
-	}
 }
 
 // leaveGlobalQueue has the waiter leave the global queues, if it is in any.

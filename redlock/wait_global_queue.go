@@ -48,7 +48,7 @@ type globalQueues struct {
 	tag           []byte         // begins the ids of this client's writers
 
 	mu      sync.Mutex // under it only the lock of the mux is taken
-	heads   map[*ticket]*subscription
+	heads   map[*ticket]*waiterSubscription
 	timer   *time.Timer   // renews the entries of the heads; nil if no waiter was ever at the head
 	queued  int           // the number of waiters that have an entry
 	drained chan struct{} // made when the client is being closed, and closed when queued is 0; nil before
@@ -69,11 +69,10 @@ type ticket struct {
 	id                []byte        // in all queues
 	predecessor       []byte        // the id ahead of it in the queue that it entered last; empty if it is the head
 	predecessorNotice []byte        // buffer for the key of the predecessor's notice
-	awaitedBytes      []byte        // memory of awaitedNotice: it does not change while the waiter is subscribed to that
+	awaited           []byte        // the key of the notice whose end it has waited for last; it does not change while it does
 	entries           []entry       // in the queues of the lock's names, as many as it has entered
 	atHead            bool          // it is the head of all queues; its entries change only when it enters again or leaves
 	moved             atomic.Bool   // it was the head, and a queue has another queue master now
-	awaitedNotice     string        // the key of the notice whose end it waits for; empty if it waits for none
 	enterAfter        time.Duration // it does not use the queues before this time
 	since             time.Duration // when its waiter began to wait
 	owner             string        // the waiter's
@@ -106,7 +105,7 @@ func (gq *globalQueues) init(c *core, ss *subscriptions, masters int) {
 // enter puts a waiter into the queues of these names, or renews its entries. It reports whether the waiter may
 // contend: it is the head of all queues, or a queue master serves no queue. If it may not, its subscription is
 // notified when its predecessor's entry ends. The error is that of a context or a client that has ended.
-func (gq *globalQueues) enter(ctx context.Context, t *ticket, sub *subscription, reader bool, names []string) (bool, error) {
+func (gq *globalQueues) enter(ctx context.Context, t *ticket, sub *waiterSubscription, reader bool, names []string) (bool, error) {
 	gq.setHead(t, nil)
 	if len(t.id) == 0 { // a new id after each leave: a leave that comes late must not end a later entry
 		if reader {
@@ -139,13 +138,12 @@ func (gq *globalQueues) enter(ctx context.Context, t *ticket, sub *subscription,
 			return false, err
 		}
 	}
-	gq.stopAwaiting(t)
 	gq.setHead(t, sub)
 	return true, nil
 }
 
 // setHead adds a waiter to the heads, or removes it if sub is nil.
-func (gq *globalQueues) setHead(t *ticket, sub *subscription) {
+func (gq *globalQueues) setHead(t *ticket, sub *waiterSubscription) {
 	gq.mu.Lock()
 	defer gq.mu.Unlock()
 	t.atHead = sub != nil
@@ -154,7 +152,7 @@ func (gq *globalQueues) setHead(t *ticket, sub *subscription) {
 		return
 	}
 	if gq.heads == nil {
-		gq.heads = map[*ticket]*subscription{}
+		gq.heads = map[*ticket]*waiterSubscription{}
 		gq.timer = time.AfterFunc(entryPause, gq.renew)
 	} else if len(gq.heads) == 0 {
 		gq.timer.Reset(entryPause)
@@ -167,7 +165,7 @@ var errNoQueue = errors.New("redlock: no queue")
 
 // enterOne puts the waiter into one queue, or renews its entry, and notes its predecessor. Its error is errNoQueue, or
 // that of a context or a client that has ended.
-func (gq *globalQueues) enterOne(ctx context.Context, t *ticket, sub *subscription, i int, name string) error {
+func (gq *globalQueues) enterOne(ctx context.Context, t *ticket, sub *waiterSubscription, i int, name string) error {
 	c := gq.core
 	master, ok := gq.queueMaster(name)
 	if !ok {
@@ -182,7 +180,7 @@ func (gq *globalQueues) enterOne(ctx context.Context, t *ticket, sub *subscripti
 	at := &t.entries[i]
 	if at.master != master { // another master is the queue master now
 		gq.endEntry(at, t.id)
-		gq.stopAwaiting(t)
+		sub.end()
 		at.master = master
 	}
 	k := c.takeCall()
@@ -316,32 +314,31 @@ func hash(a, b string) uint64 {
 
 // awaitPredecessor subscribes the waiter to the notice of its predecessor. It reports whether the notice is there. If
 // so, the master will notify of its end. The errors are those of enterOne.
-func (gq *globalQueues) awaitPredecessor(ctx context.Context, t *ticket, sub *subscription, i int) (there bool, err error) {
+func (gq *globalQueues) awaitPredecessor(ctx context.Context, t *ticket, sub *waiterSubscription, i int) (there bool, err error) {
 	at := &t.entries[i]
 	t.predecessorNotice = appendNoticeKey(t.predecessorNotice[:0], at.key, t.predecessor)
-	if t.awaitedNotice == string(t.predecessorNotice) {
+	if sub.listensTo(t.predecessorNotice) {
 		return true, nil // the master has promised it already
 	}
-	gq.stopAwaiting(t)
-	t.restraint.learn(!bytes.Equal(t.predecessorNotice, t.awaitedBytes))
-	t.predecessorNotice, t.awaitedBytes = t.awaitedBytes, t.predecessorNotice
-	t.awaitedNotice = unsafe.String(unsafe.SliceData(t.awaitedBytes), len(t.awaitedBytes))
-	gq.subscriptions.add(sub, 1, 1, t.awaitedNotice)
+	t.restraint.learn(!bytes.Equal(t.predecessorNotice, t.awaited))
+	t.predecessorNotice, t.awaited = t.awaited, t.predecessorNotice
+	notice := unsafe.String(unsafe.SliceData(t.awaited), len(t.awaited))
+	sub.listen(1, 1, notice)
 	k := gq.core.takeCall()
 	defer gq.core.putCall(k)
 	k.request.Reset()
-	kind.Plain{}.Look(&k.request, t.awaitedNotice)
+	kind.Plain{}.Look(&k.request, notice)
 	v, err := gq.askMaster(ctx, sub, k, at.master)
 	if err == nil && v.Verdict == VerdictNo {
 		return true, nil
 	}
-	gq.stopAwaiting(t)
+	sub.end()
 	return false, err
 }
 
 // askMaster asks one master, with a short timeout. It returns errNoQueue if the master gives no proper answer. Unless
 // only this queue is at fault, the client does not use the master's queues for a while then.
-func (gq *globalQueues) askMaster(ctx context.Context, sub *subscription, k *call, master int) (*mux.Vote, error) {
+func (gq *globalQueues) askMaster(ctx context.Context, sub *waiterSubscription, k *call, master int) (*mux.Vote, error) {
 	c := gq.core
 	k.prepare(c.shortTimeout(entryPause/2, minQueueTimeout))
 	k.op.Only, k.op.Quorum, k.op.Keep = mux.Set(0).With(master), 1, true
@@ -360,14 +357,6 @@ func (gq *globalQueues) askMaster(ctx context.Context, sub *subscription, k *cal
 		gq.avoidUntil[master].Store(int64(c.now() + entryPause))
 	}
 	return nil, errNoQueue
-}
-
-// stopAwaiting ends the subscription to the predecessor's notice.
-func (gq *globalQueues) stopAwaiting(t *ticket) {
-	if t.awaitedNotice != "" {
-		gq.subscriptions.remove(t.awaitedNotice)
-		t.awaitedNotice = ""
-	}
 }
 
 // askPlace asks for the waiter's place in the queue that it entered last. It waits for no answer: readPlace does. It
@@ -415,7 +404,6 @@ func (gq *globalQueues) leave(t *ticket) {
 	if len(t.entries) == 0 {
 		return
 	}
-	gq.stopAwaiting(t)
 	gq.setHead(t, nil)
 	gq.leaveFrom(t, 0)
 }

@@ -79,15 +79,7 @@ func readersQueueUp(t *testing.T, masters *redlocktest.Masters, m *Mutex, reader
 	counted := &countedRounds{rounds: m.client.rounds}
 	m.client.rounds = counted
 	done := locks(t, m)
-	ws := &m.client.subscriptions
-	require.Eventually(t, func() bool {
-		ws.mu.Lock()
-		defer ws.mu.Unlock()
-		for _, w := range ws.byKey {
-			return w.inMux.Load()
-		}
-		return false
-	}, hanging, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return m.client.notices.sleepOn("") }, hanging, 5*time.Millisecond)
 	require.Eventually(t, func() bool { return counted.stood.Load() > 0 }, hanging, 5*time.Millisecond)
 	require.Eventually(t, func() bool {
 		n := 0
@@ -238,14 +230,7 @@ func TestQueueIsOnOneMaster(t *testing.T) {
 	require.NoError(t, m.Lock(t.Context()))
 	a, b := first.NewMutex("k", term30), second.NewMutex("k", term30)
 	done := []<-chan error{queuesUp(t, masters, a, 0), queuesUp(t, masters, b, 1)}
-	require.Eventually(t, func() bool {
-		second.subscriptions.mu.Lock()
-		defer second.subscriptions.mu.Unlock()
-		for _, w := range second.subscriptions.byKey {
-			return w.inMux.Load()
-		}
-		return false
-	}, hanging, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return second.notices.sleepOn("") }, hanging, 5*time.Millisecond)
 	require.NoError(t, m.Unlock(t.Context()))
 	for i, m := range []*Mutex{a, b} {
 		comes(t, done[i])

@@ -112,9 +112,9 @@ func (p *processes) nothingIsLeft() {
 	require.Zero(p.t, p.r.keys())
 	require.Empty(p.t, p.entries("k"))
 	for i, c := range p.clients {
-		c.subscriptions.mu.Lock()
-		watched := len(c.subscriptions.byKey)
-		c.subscriptions.mu.Unlock()
+		c.notices.mu.Lock()
+		watched := len(c.notices.byKey)
+		c.notices.mu.Unlock()
 		dead := i < len(p.rounds) && p.rounds[i].is(&p.rounds[i].dead)
 		require.True(p.t, dead || watched == 0, "nobody watches")
 	}
@@ -373,7 +373,7 @@ func TestTwoQueuesForOneKey(t *testing.T) {
 
 // contends reports whether a process watches the lock.
 func (p *processes) contends(i int, key string) bool {
-	ws := &p.clients[i].subscriptions
+	ws := &p.clients[i].notices
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	return ws.byKey[key] != nil
@@ -573,7 +573,7 @@ func TestEntriesThatEndAtOnceAreNotAskedForForEver(t *testing.T) {
 			}
 		}, all(5)...)
 		before := p.rounds[1].ordered()
-		p.clients[1].subscriptions.disconnected(p.queueMaster("k")) // it asks again
+		p.clients[1].notices.disconnected(p.queueMaster("k")) // it asks again
 		time.Sleep(entryPause / 2)
 		require.Equal(t, all(2), p.contenders("k"))
 		require.Less(t, p.rounds[1].ordered()-before, 4*(enterTries+1))

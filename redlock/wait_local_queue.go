@@ -56,7 +56,7 @@ type waiter struct {
 	reader       bool         // it may have the lock beside other readers
 	signalled    bool         // of a reader: it was notified since it was last refused. Guarded as its entries are
 	signal       chan signal  // capacity 1: the latest signal that was not taken yet
-	subscription *subscription
+	subscription *waiterSubscription
 	timer        *time.Timer   // wakes it at dueAt, renewAt or heedAt, whichever is earliest
 	dueAt        time.Duration // when it looks or tries even if nothing notifies it; 0 for never
 	renewAt      time.Duration // when it renews its intent or its entries; 0 if it has none

@@ -48,20 +48,20 @@ func (ss *subscriptions) putView(v *view) { ss.views.Put(v) }
 
 // look reads the key, or all slots, on all masters, and asks the masters to notify of the next change. The waiter
 // must have subscribed before.
-func (ss *subscriptions) look(ctx context.Context, s *spec, sub *subscription) (lookResult, error) {
+func (ss *subscriptions) look(ctx context.Context, s *spec, sub *waiterSubscription) (lookResult, error) {
 	all := ss.takeView()
 	defer ss.putView(all)
 	if err := ss.read(ctx, s, sub, all, ss.core.shortTimeout(s.timeout, minShortTimeout+time.Duration(s.slots())*slotTimeout)); err != nil {
 		return lookResult{}, err
 	}
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
+	ss.core.notices.mu.Lock()
+	defer ss.core.notices.mu.Unlock()
 	p := lookResult{willNotify: true, held: true, at: clock.Forever}
 	for slot, seen := range all.slots {
-		if ss.note(sub, slot, seen.free, all.untracked) {
+		if sub.note(slot, seen.free, all.untracked) {
 			p.willNotify = false
 		}
-		p.free = p.free || sub.changed[slot].Len() >= ss.quorum
+		p.free = p.free || sub.changed(slot).Len() >= ss.quorum
 		p.read = p.read || seen.free.Len() >= ss.quorum
 		p.held = p.held && seen.no >= ss.quorum
 		if seen.at < p.at {
@@ -74,7 +74,7 @@ func (ss *subscriptions) look(ctx context.Context, s *spec, sub *subscription) (
 // find looks for a slot that is free on a majority, and returns any such slot. Its first look has a short timeout.
 // If answers that have not come by then could change the result, it looks a second time and waits longer. sub is the
 // waiter's; nil if the caller is none.
-func (ss *subscriptions) find(ctx context.Context, s *spec, sub *subscription) (slot int, found bool) {
+func (ss *subscriptions) find(ctx context.Context, s *spec, sub *waiterSubscription) (slot int, found bool) {
 	view := ss.takeView()
 	defer ss.putView(view)
 	short := ss.core.shortTimeout(s.timeout, minShortTimeout+time.Duration(s.slots())*slotTimeout)
@@ -98,7 +98,7 @@ func (ss *subscriptions) find(ctx context.Context, s *spec, sub *subscription) (
 }
 
 // read reads the key, or all slots, on all masters.
-func (ss *subscriptions) read(ctx context.Context, s *spec, sub *subscription, into *view, timeout time.Duration) error {
+func (ss *subscriptions) read(ctx context.Context, s *spec, sub *waiterSubscription, into *view, timeout time.Duration) error {
 	c := ss.core
 	k := c.takeCall()
 	defer c.putCall(k)
@@ -107,9 +107,7 @@ func (ss *subscriptions) read(ctx context.Context, s *spec, sub *subscription, i
 	if err != nil && err != mux.ErrTimeout {
 		return err
 	}
-	now := c.now()
-	r := c.takeStates()
-	defer c.putStates(r)
+	now, notifying := c.now(), c.notifying()
 	n, slots := len(k.op.Votes), s.slots()
 	into.slots = slices.Grow(into.slots[:0], slots)[:slots]
 	clear(into.slots)
@@ -118,7 +116,7 @@ func (ss *subscriptions) read(ctx context.Context, s *spec, sub *subscription, i
 	for i := range k.op.Votes {
 		v := &k.op.Votes[i]
 		answered := v.Verdict == VerdictYes || v.Verdict == VerdictNo
-		if !answered || !canNotify(&r.states[i]) {
+		if !answered || !notifying.Has(i) {
 			into.untracked = into.untracked.With(i)
 		}
 		it := v.Reply.Elems()
@@ -155,13 +153,5 @@ func (ss *subscriptions) read(ctx context.Context, s *spec, sub *subscription, i
 
 // tracked reports whether enough masters are up and can notify: no majority can become free without one of them.
 func (ss *subscriptions) tracked() bool {
-	r := ss.core.takeStates()
-	defer ss.core.putStates(r)
-	n := 0
-	for i := range r.states {
-		if canNotify(&r.states[i]) {
-			n++
-		}
-	}
-	return n > len(r.states)-ss.quorum
+	return ss.core.notifying().Len() > len(ss.core.masters)-ss.quorum
 }

@@ -145,8 +145,8 @@ func TestAWaiterLooksForwardToTheSlotThatEndsFirst(t *testing.T) {
 		}
 	}
 	m, w := c.NewMutex("k", 30*time.Second, WithPermits(3)), newSubscription(&c.core)
-	c.subscriptions.add(w, m.slots(), c.subscriptions.quorum, m.names()...)
-	defer c.subscriptions.remove(m.names()...)
+	w.listen(m.slots(), c.subscriptions.quorum, m.names()...)
+	defer w.end()
 	var p lookResult
 	require.Eventually(t, func() bool { // a look is brief, and a busy machine may not answer it
 		var err error

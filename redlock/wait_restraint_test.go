@@ -13,18 +13,17 @@ import (
 // notifyOfNothing has the masters notify a process every millisecond that whatever its waiters wait for has changed, as
 // masters do whose table of promises is full.
 func (r *notifiedRounds) notifyOfNothing(d time.Duration) {
-	ss := &r.client.subscriptions
+	ns := &r.client.notices
 	for end := r.now() + d; r.now() < end; time.Sleep(time.Millisecond) {
-		ss.mu.Lock()
-		keys := slices.Collect(maps.Keys(ss.byKey))
-		ss.mu.Unlock()
+		ns.mu.Lock()
+		keys := slices.Collect(maps.Keys(ns.byKey))
+		ns.mu.Unlock()
 		r.mu.Lock()
 		for _, key := range keys {
 			for master := range r.masters {
 				r.told(master, key)
 			}
 		}
-		r.client.watcherSubscriptions.notify([]byte("k"))
 		r.mu.Unlock()
 	}
 	synctest.Wait()

@@ -214,10 +214,10 @@ func TestAReaderIsNotifiedThatAnIntentHasGone(t *testing.T) {
 		command(t, masters, i, "SET", kind.IntentKey("k"), "1 a writer", "PX", "300000")
 	}
 	m, w := c.NewMutex("k", term30, WithShared()), newSubscription(&c.core)
-	defer c.subscriptions.remove(m.names()...)
+	defer w.end()
 	told := sleeps(t, w)
 	require.Eventually(t, func() bool { // a look is brief, and a busy machine may not answer it
-		c.subscriptions.add(w, m.slots(), c.subscriptions.quorum, m.names()...)
+		w.listen(m.slots(), c.subscriptions.quorum, m.names()...)
 		p, err := c.subscriptions.look(t.Context(), &m.spec, w)
 		require.NoError(t, err)
 		require.False(t, p.free)
@@ -292,13 +292,13 @@ func TestAClockThatIsSetBackDoesNotProlongAnIntent(t *testing.T) {
 		masters.Jump(0, -10*time.Minute)
 		var p lookResult
 		require.Eventually(t, func() (told bool) { // a look is brief, and a busy machine may not answer it
-			c.subscriptions.add(w, m.slots(), c.subscriptions.quorum, m.names()...)
+			w.listen(m.slots(), c.subscriptions.quorum, m.names()...)
 			var err error
 			p, err = c.subscriptions.look(t.Context(), &m.spec, w)
 			require.NoError(t, err)
 			return p.willNotify
 		}, hanging, 5*time.Millisecond)
-		c.subscriptions.remove(m.names()...)
+		w.end()
 		require.False(t, p.free)
 		require.LessOrEqual(t, p.at, c.now()+kind.IntentLife+expirySlack, "nobody sleeps for longer than that")
 		require.ErrorIs(t, m.TryLock(t.Context()), ErrHeld)

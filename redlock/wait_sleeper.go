@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
-	"github.com/redburst/redburst/resp"
 )
 
 // A sleeper lets a goroutine wait for the masters' pushes, or for other goroutines of its process. The goroutine
@@ -83,13 +82,58 @@ func (s *sleeper) sleep(ctx context.Context) error {
 	return nil
 }
 
-// invalidated returns the keys that have changed, as a push says: a list, or null if all have changed (FLUSHALL). ok
-// is false if the push is of another kind.
-func invalidated(v resp.Value) (keys resp.Value, ok bool) {
-	it := v.Elems()
-	kind, _ := it.Next()
-	keys, _ = it.Next()
-	return keys, string(kind.Bytes()) == "invalidate"
+// A listener sleeps until enough masters have notified it.
+type listener struct {
+	sleeper
+	subscription
+
+	// Guarded by notices.mu.
+	notified bool
+	bySlot   []mux.Set // see hearer.changed; maybe of more slots
+}
+
+func (l *listener) init(c *core) { l.sleeper, l.hearer = newSleeper(c), l }
+
+func (l *listener) told(enough, _ bool) {
+	if enough {
+		l.notified = true
+		l.wakeInHook()
+	}
+}
+
+func (l *listener) changed(slot int) *mux.Set {
+	if slot == len(l.bySlot) { // a subscription begins with the first, and ends with the last
+		l.bySlot = append(l.bySlot, 0)
+	}
+	return &l.bySlot[slot]
+}
+
+// listen subscribes to keys. It forgets what it was notified of: the masters are asked next.
+func (l *listener) listen(slots, threshold int, keys ...string) {
+	l.core.notices.add(&l.subscription, slots, threshold, keys...)
+	l.takeNotified()
+}
+
+// end ends the subscription, if there is one.
+func (l *listener) end() {
+	if l.listens() {
+		l.core.notices.remove(&l.subscription)
+	}
+}
+
+// listens reports whether it is subscribed, and listensTo whether it is to that key alone. The listener itself may ask.
+func (l *listener) listens() bool { return len(l.interests) > 0 }
+
+func (l *listener) listensTo(key []byte) bool {
+	return len(l.interests) == 1 && l.interests[0].key == string(key)
+}
+
+// takeNotified reports whether it was notified since it last asked, or since it subscribed if that was later.
+func (l *listener) takeNotified() (notified bool) {
+	l.core.notices.mu.Lock()
+	defer l.core.notices.mu.Unlock()
+	notified, l.notified = l.notified, false
+	return notified
 }
 
 // A restraint keeps back who is notified again and again of nothing. Masters do that when their table of promises is

@@ -113,7 +113,7 @@ func (s *slowdown) listen(t *testing.T) string {
 
 // sleeps has the waiter of a watch sleep again and again, until the test ends. It returns what says
 // that it was woken since.
-func sleeps(t *testing.T, w *subscription) <-chan struct{} {
+func sleeps(t *testing.T, w *waiterSubscription) <-chan struct{} {
 	t.Helper()
 	woken := make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -128,51 +128,6 @@ func sleeps(t *testing.T, w *subscription) <-chan struct{} {
 	})
 	t.Cleanup(func() { cancel(); wg.Wait() })
 	return woken
-}
-
-// Masters that are lost can be the last that are needed, as they notify of nothing any more.
-func TestWaiterIsNotifiedOfLostMasters(t *testing.T) {
-	c, _ := newFake(t, 3, Config{})
-	w := newSubscription(&c.core)
-	c.subscriptions.add(w, 1, c.subscriptions.quorum, "k")
-	defer c.subscriptions.remove("k")
-	c.subscriptions.disconnected(0)
-	require.False(t, c.subscriptions.takeNotified(w))
-	c.subscriptions.disconnected(1)
-	require.True(t, c.subscriptions.takeNotified(w))
-}
-
-// A waiter for a lock is notified when a majority has changed its key, and of no other key.
-func TestWaiterIsNotifiedOfItsKey(t *testing.T) {
-	c, _ := newFake(t, 3, Config{})
-	w := newSubscription(&c.core)
-	c.subscriptions.add(w, 1, c.subscriptions.quorum, "k")
-	defer c.subscriptions.remove("k")
-	changed := func(master int, key string) {
-		c.subscriptions.push(master, parse([]byte(">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\n"+key+"\r\n")))
-	}
-	changed(0, "k")
-	changed(1, "l")
-	require.False(t, c.subscriptions.takeNotified(w))
-	changed(1, "k")
-	require.True(t, c.subscriptions.takeNotified(w))
-}
-
-// A waiter for a permit is notified of each slot, and of no lock with another number of them.
-func TestWaiterForAPermitIsNotifiedOfItsSlots(t *testing.T) {
-	c, _ := newFake(t, 3, Config{})
-	w := newSubscription(&c.core)
-	c.subscriptions.add(w, 2, c.subscriptions.quorum, "{k}:permit:")
-	defer c.subscriptions.remove("{k}:permit:")
-	changed := func(slot string) {
-		for master := range 2 {
-			c.subscriptions.push(master, parse([]byte(">2\r\n$10\r\ninvalidate\r\n*1\r\n$14\r\n{k}:permit:"+slot+"\r\n")))
-		}
-	}
-	changed("2/3")
-	require.False(t, c.subscriptions.takeNotified(w))
-	changed("2/2")
-	require.True(t, c.subscriptions.takeNotified(w))
 }
 
 // Masters that can notify of changes may not notify that a key has expired: a waiter looks by itself then.

@@ -64,10 +64,10 @@ func (c *Client) Watch(ctx context.Context, key string) iter.Seq2[LockInfo, erro
 
 // A watcher is one loop over Watch.
 type watcher struct {
-	client       *Client
-	key          string
-	subscription *watcherSubscription
-	restraint    restraint
+	listener
+	client    *Client
+	key       string
+	restraint restraint
 
 	last    leadership
 	info    LockInfo // of the last read
@@ -91,13 +91,14 @@ func (c *Client) watcher(key string) *watcher { return &watcher{client: c, key: 
 
 func (w *watcher) run(ctx context.Context, yield func(LockInfo, error) bool) {
 	c := w.client
-	w.subscription = c.watcherSubscriptions.add(&c.core, c.cfg.Prefix+w.key)
-	defer c.watcherSubscriptions.remove(w.subscription)
-	timer := time.AfterFunc(clock.Forever, w.subscription.wake)
+	w.listener.init(&c.core)
+	w.listen(1, 1, c.cfg.Prefix+w.key)
+	defer w.end()
+	timer := time.AfterFunc(clock.Forever, w.wake)
 	defer timer.Stop()
 	for {
-		c.watcherSubscriptions.takeNotified(w.subscription) // the answers have what changed before
-		w.subscription.clear()
+		w.takeNotified() // the answers have what changed before
+		w.clear()
 		now, e := w.read(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -109,10 +110,10 @@ func (w *watcher) run(ctx context.Context, yield func(LockInfo, error) bool) {
 			return
 		}
 		timer.Reset(w.pause(now, e))
-		if err := w.subscription.sleep(ctx); err != nil && err != ErrClosed {
+		if err := w.sleep(ctx); err != nil && err != ErrClosed {
 			return
 		}
-		if !c.watcherSubscriptions.takeNotified(w.subscription) {
+		if !w.takeNotified() {
 			continue
 		}
 		select {
@@ -174,16 +175,16 @@ func (w *watcher) readWithin(ctx context.Context, timeout time.Duration) (leader
 	defer c.putCall(k)
 	k.askRow(c.cfg.Prefix+w.key, census.Fence, timeout, true)
 	t, err := c.tally(ctx, k, false)
-	notify := 0
-	for i, state := range c.rounds.Masters() {
-		if t.Rows[i] != nil && canNotify(&state) {
-			notify++
+	notifying := c.notifying()
+	for i, row := range t.Rows {
+		if row == nil {
+			notifying = notifying.Without(i)
 		}
 	}
 	now, known := leadershipOf(t)
 	w.info = c.lockInfo(w.key, t)
 	w.info.Fence = now.fence
-	now.willNotify = notify >= quorum.Majority(len(c.masters))
+	now.willNotify = notifying.Len() >= quorum.Majority(len(c.masters))
 	switch {
 	case errors.Is(err, mux.ErrClosed):
 		return now, unasked(opWatch, w.key, ErrClosed, "")

@@ -49,7 +49,7 @@ func watched(t *testing.T, c *Client, key string) (next func() news, stop func()
 func telling(c *Client, r *fakeRounds) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.tells = func(_ int, key string) { c.watcherSubscriptions.notify([]byte(key)) }
+	r.tells = func(_ int, key string) { c.notices.push(0, []byte(key)) }
 }
 
 func TestWatchTellsWhoLeads(t *testing.T) {
@@ -114,7 +114,7 @@ func TestWatchAsksWhenItIsNotified(t *testing.T) {
 		before := looks()
 		time.Sleep(time.Minute)
 		require.Equal(t, before, looks())
-		require.Empty(t, all[0].watcherSubscriptions.all)
+		require.Empty(t, all[0].notices.byKey)
 
 		r.mu.Lock()
 		r.tells = nil
@@ -154,7 +154,7 @@ func TestWatchTellsTheLatestState(t *testing.T) {
 		for range c.Watch(t.Context(), "k") {
 			break
 		}
-		require.Empty(t, c.watcherSubscriptions.all)
+		require.Empty(t, c.notices.byKey)
 	})
 }
 
@@ -168,7 +168,7 @@ func TestWatchSaysWhenItCannotKnow(t *testing.T) {
 		next, _ := watched(t, all[1], "k")
 		require.Equal(t, news{Leader: Leader{Held: true, Owner: "a"}}, next())
 		r.set(fail, 0, 1)
-		all[1].watcherSubscriptions.notify(nil) // as the mux does
+		all[1].notices.push(0, nil) // as the mux does
 		v := next()
 		require.ErrorIs(t, v.err, ErrNoQuorum)
 		require.Len(t, v.err.(*RoundError).Votes, 3)

@@ -212,33 +212,25 @@ func (g *Guard) Disconnected(i int) {
 	g.step()
 }
 
-// Push heeds a push: the witness may have changed, or all that the master had was lost. So it is by a FLUSHALL, and by a
-// master that was a replica for a moment, and has got what another had.
-func (g *Guard) Push(i int, keys resp.Value, at time.Duration) {
-	p := &g.places[i]
-	ours := keys.IsNull()
-	for it := keys.Elems(); !ours; {
-		key, ok := it.Next()
-		if !ok {
-			return
-		}
-		ours = string(key.Bytes()) == g.key
-	}
-	if !p.up {
+// Push heeds a push: the witness may have changed, or, if the key is nil, all that the master had was lost. So it is by a
+// FLUSHALL, and by a master that was a replica for a moment, and has got what another had.
+func (g *Guard) Push(i int, key []byte, at time.Duration) {
+	p, all := &g.places[i], key == nil
+	if !p.up || !all && string(key) != g.key {
 		return
 	}
 	g.at, g.news = at, true
 	p.told = true
-	if keys.IsNull() {
+	if all {
 		p.unnamed, p.swept, p.forgot = true, true, true
 	}
 	switch {
 	case p.reading == witnessRead:
 		p.reading = witnessUnread
-	case p.reading == witnessRefused && keys.IsNull() && p.member: // it was not refused before
+	case p.reading == witnessRefused && all && p.member: // it was not refused before
 		g.wasFlushed(p)
 		p.reading = witnessUnread
-	case p.reading == witnessAsked && p.wrote != "" && keys.IsNull(): // what is being written may find nothing there once more
+	case p.reading == witnessAsked && p.wrote != "" && all: // what is being written may find nothing there once more
 		p.distrust = true
 		g.wasFlushed(p)
 	}

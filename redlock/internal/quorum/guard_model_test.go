@@ -296,9 +296,9 @@ func (m *contact) at(i, j int, add func(string, *contact)) {
 func (p *contactProcess) read(j int, what string) {
 	switch what {
 	case "flush":
-		p.guard.Push(j, contactNull, p.guard.at)
+		p.guard.Push(j, pushAll, p.guard.at)
 	case "key":
-		p.guard.Push(j, contactKey, p.guard.at)
+		p.guard.Push(j, pushWitness, p.guard.at)
 	case "yes":
 		p.yes[j] = true
 	case "no":
@@ -308,11 +308,6 @@ func (p *contactProcess) read(j int, what string) {
 		p.guard.answer(j, s, p.guard.at)
 	}
 }
-
-var (
-	contactNull = guardParse([]byte("_\r\n"))
-	contactKey  = guardParse([]byte("*1\r\n$8\r\n{}:since\r\n"))
-)
 
 // contactArgs returns the words of the first of several commands that is no CLIENT.
 func contactArgs(sent []byte) []string {

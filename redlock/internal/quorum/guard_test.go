@@ -84,12 +84,12 @@ func (g *Guard) answer(i int, s conn.Server, at time.Duration) {
 }
 
 // write has a witness be another, and tells who has read it.
-func (f *fleet) write(i int, text string, push string) {
+func (f *fleet) write(i int, text string, push []byte) {
 	f.servers[i].Witness = text
 	for p, tracks := range f.tracks {
-		if tracks[i] || push == pushAll && f.servers[i].Tracking && f.guards[p].places[i].up {
+		if tracks[i] || push == nil && f.servers[i].Tracking && f.guards[p].places[i].up {
 			tracks[i] = false
-			f.guards[p].Push(i, guardParse([]byte(push)), f.now)
+			f.guards[p].Push(i, push, f.now)
 		}
 	}
 }
@@ -394,7 +394,7 @@ func TestFlushesThatAreHeardOfAtOnceAreNotOne(t *testing.T) {
 		f.pass(2 * flushedWithin)
 		idle(false)
 		for i := range f.servers {
-			f.guards[p].Push(i, guardParse([]byte(pushAll)), f.now)
+			f.guards[p].Push(i, pushAll, f.now)
 		}
 		f.settle()
 		if off == 0 {
@@ -572,7 +572,7 @@ func TestARefusedWitnessQuotesNothing(t *testing.T) {
 	g := f.guards[f.starts(0, false, fleetTTL, 0, 1, 2)]
 	var st mux.Standing
 	for range 3 { // the first may pass
-		g.Push(1, guardParse([]byte(pushWitness)), f.now)
+		g.Push(1, pushWitness, f.now)
 		st = g.Standing(1)
 		for range st.Replies {
 			g.Answered(1, guardParse([]byte("-NOPERM what about hunter2?\r\n")), f.now)
@@ -589,8 +589,8 @@ func TestAYesIsWithheldUntilTheWitnessWasReadAgain(t *testing.T) {
 	f := newFleet(3)
 	p := f.starts(0, false, fleetTTL, 0, 1, 2)
 	g := f.guards[p]
-	for _, push := range []string{pushAll, pushWitness} {
-		g.Push(1, guardParse([]byte(push)), f.now)
+	for _, push := range [][]byte{pushAll, pushWitness} {
+		g.Push(1, push, f.now)
 		st := g.Standing(1)
 		require.True(t, st.Withheld)
 		require.NotEmpty(t, st.Ask)
@@ -598,7 +598,7 @@ func TestAYesIsWithheldUntilTheWitnessWasReadAgain(t *testing.T) {
 		g.answer(1, f.servers[1], f.now)
 		require.False(t, g.Standing(1).Withheld)
 	}
-	g.Push(1, guardParse([]byte("*1\r\n$1\r\nk\r\n")), f.now)
+	g.Push(1, []byte("k"), f.now)
 	require.False(t, g.Standing(1).Withheld, "another key's")
 }
 
@@ -695,10 +695,8 @@ func TestWhoMayHaveForgottenByItsOwnWord(t *testing.T) {
 	}
 }
 
-const (
-	pushAll     = "_\r\n"
-	pushWitness = "*1\r\n$8\r\n{}:since\r\n"
-)
+// What a push says has changed.
+var pushAll, pushWitness = []byte(nil), []byte("{}:since")
 
 // A client that was connected before anybody had used the masters, and takes its first lock now, has not been told of what
 // there was meanwhile, and is gone.
@@ -706,7 +704,7 @@ func TestWhoIsIdleReadsAgain(t *testing.T) {
 	t.Parallel()
 	for _, told := range []bool{true, false} { // whether the server tells of changes
 		for _, again := range []bool{true, false} { // whether it is connected again
-			for _, push := range []string{pushAll, pushWitness} { // a flush, or somebody distrusts it
+			for _, push := range [][]byte{pushAll, pushWitness} { // a flush, or somebody distrusts it
 				f := newFleet(3)
 				for i := range f.servers {
 					f.servers[i].Tracking = told
@@ -736,7 +734,7 @@ func TestAFlushWhileTheWitnessIsWritten(t *testing.T) {
 	for i := range f.servers {
 		require.NotEmpty(t, g.Standing(i).Ask)
 	}
-	g.Push(2, guardParse([]byte(pushAll)), f.now)
+	g.Push(2, pushAll, f.now)
 	for i := range f.servers {
 		f.servers[i].Witness = g.places[i].wrote
 		g.answer(i, f.servers[i], f.now)
@@ -779,12 +777,12 @@ func TestWhoHasLostAllKeysSaysWhoItIs(t *testing.T) {
 			g := f.guards[p]
 			f.now += time.Hour
 			for range round {
-				g.Push(2, guardParse([]byte(pushAll)), f.now)
+				g.Push(2, pushAll, f.now)
 				f.settle()
 				require.Equal(t, []time.Duration{0, 0, 0}, f.waits(p), name)
 			}
 			c.becomes(&f.servers[2])
-			g.Push(2, guardParse([]byte(pushAll)), f.now)
+			g.Push(2, pushAll, f.now)
 			st := g.Standing(2)
 			require.True(t, st.Withheld, name)
 			require.NotEmpty(t, st.Ask, name)
@@ -812,7 +810,7 @@ func TestWhoHasLostAllKeysSaysWhoItIs(t *testing.T) {
 // refused as well, it is believed as far as we have seen ourselves.
 func TestAWitnessThatCannotBeReadForAMoment(t *testing.T) {
 	t.Parallel()
-	for _, push := range []string{pushAll, pushWitness} {
+	for _, push := range [][]byte{pushAll, pushWitness} {
 		for _, passes := range []bool{true, false} {
 			f := newFleet(3)
 			p := f.starts(0, false, fleetTTL, 0, 1, 2)
@@ -827,7 +825,7 @@ func TestAWitnessThatCannotBeReadForAMoment(t *testing.T) {
 					}
 				}
 			}
-			g.Push(2, guardParse([]byte(push)), f.now)
+			g.Push(2, push, f.now)
 			require.NotEmpty(t, g.Standing(2).Ask)
 			busy()
 			st := g.Standing(2)
@@ -861,7 +859,7 @@ func TestAFlushWhereNoWitnessCanBeWritten(t *testing.T) {
 	f.now += fleetTTL
 	require.Equal(t, []time.Duration{0, 0, 0}, f.waits(p))
 	f.servers[2].Witness = ""
-	f.guards[p].Push(2, guardParse([]byte(pushAll)), f.now)
+	f.guards[p].Push(2, pushAll, f.now)
 	require.True(t, f.guards[p].Standing(2).Withheld)
 }
 
@@ -877,7 +875,7 @@ func TestANewBirthIsNoFlush(t *testing.T) {
 		f.servers[0].Epoch = epoch
 		for range 2 { // one after the other: each leaves its own
 			for _, p := range []int{a, b} {
-				f.guards[p].Push(0, guardParse([]byte(pushAll)), f.now)
+				f.guards[p].Push(0, pushAll, f.now)
 				f.settle()
 				f.guards[p].Disconnected(0)
 				f.connect(p, 0)
@@ -900,11 +898,11 @@ func TestTheMuxIsToldOfALoss(t *testing.T) {
 	g := f.guards[p]
 	for range 2 {
 		require.False(t, g.Standing(2).Forgot)
-		g.Push(2, guardParse([]byte(pushWitness)), f.now)
+		g.Push(2, pushWitness, f.now)
 		require.False(t, g.Standing(2).Forgot, "it has its keys")
 		f.settle()
 		f.servers[2].Witness = ""
-		g.Push(2, guardParse([]byte(pushAll)), f.now)
+		g.Push(2, pushAll, f.now)
 		require.True(t, g.Standing(2).Forgot)
 		require.False(t, g.Standing(2).Forgot)
 		f.settle()
@@ -941,7 +939,7 @@ func TestALossWhereTheWitnessCannotBeRead(t *testing.T) {
 		}
 	}
 	deny()
-	g.Push(1, guardParse([]byte(pushAll)), f.now)
+	g.Push(1, pushAll, f.now)
 	deny()
 	f.settle()
 	require.Equal(t, fleetTTL, f.waits(p)[1])

@@ -1,0 +1,168 @@
+package redlock
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/resp"
+)
+
+// notices is the registry of what the masters are to notify this client of (CLIENT TRACKING, OPTIN): who wants to be told
+// of a change of which key, and which masters have promised it on the connections that they have now.
+//
+// Whoever wants to be told subscribes before the masters are asked, so no change is lost. A change before the question is
+// in the answer. A change after it is pushed, and the push follows the answer on the same connection.
+type notices struct {
+	mu    sync.Mutex // the hooks take it under the lock of the mux; no other lock is taken under it
+	byKey map[string]*interest
+}
+
+// A subscription is to some keys, or to the slots of a lock: a waiter's, a watcher's or, if it is kept, that of a lock that
+// is kept alive. notices.mu guards it.
+type subscription struct {
+	hearer    hearer
+	interests []interest
+	untracked mux.Set // masters that will not notify. If kept, those that have not promised it since the last own write
+	asked     uint32  // if kept, the number of the question that has followed the last own write; 0 if none has
+	slots     uint16
+	threshold uint8 // it is enough when that many masters have changed or are untracked; have changed, if kept
+	kept      bool
+}
+
+// An interest is a subscription's in one key.
+type interest struct {
+	of   *subscription
+	key  string
+	next *interest // another's
+}
+
+// A hearer is told of changes, and when they are enough, with the mux locked. For each slot it has the masters where that
+// was free when it was read, or has changed since. notices.mu is held.
+type hearer interface {
+	told(enough, all bool)
+	changed(slot int) *mux.Set
+}
+
+// add begins a subscription to keys, in place of what it was to.
+func (ns *notices) add(sub *subscription, slots, threshold int, keys ...string) {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	ns.unlink(sub)
+	sub.threshold, sub.slots = uint8(threshold), uint16(slots)
+	sub.forget()
+	sub.interests = slices.Grow(sub.interests, len(keys))[:len(keys)]
+	for i, key := range keys {
+		sub.interests[i] = interest{sub, key, ns.byKey[key]}
+		ns.byKey[key] = &sub.interests[i]
+	}
+}
+
+func (ns *notices) remove(sub *subscription) {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	ns.unlink(sub)
+}
+
+// unlink ends a subscription. The memory of its keys may be used again, so the map keeps none of them. ns.mu is held.
+func (ns *notices) unlink(sub *subscription) {
+	for i := range sub.interests {
+		in := &sub.interests[i]
+		first := ns.byKey[in.key]
+		delete(ns.byKey, in.key)
+		for at := &first; *at != nil; at = &(*at).next {
+			if *at == in {
+				*at = in.next
+				break
+			}
+		}
+		if first != nil { // and not that of another, too
+			ns.byKey[first.key] = first
+		}
+	}
+	clear(sub.interests)
+	sub.interests = sub.interests[:0]
+}
+
+// forget forgets what masters have notified of, and promised. ns.mu is held.
+func (sub *subscription) forget() {
+	sub.asked, sub.untracked = 0, 0
+	for slot := range int(sub.slots) {
+		*sub.hearer.changed(slot) = 0
+	}
+	if sub.kept {
+		sub.untracked = ^sub.untracked
+	}
+}
+
+// note adds masters where a slot is free or may be free, and masters that will not notify. It reports whether all of
+// them together are enough, as the missing master may be one that does not notify. ns.mu is held.
+func (sub *subscription) note(slot int, changed, untracked mux.Set) (enough bool) {
+	sub.untracked |= untracked
+	of := sub.hearer.changed(slot)
+	if *of |= changed; sub.kept {
+		return of.Len() >= int(sub.threshold)
+	}
+	return (*of | sub.untracked).Len() >= int(sub.threshold)
+}
+
+// push notes that a master has notified of a change: of a lock's own key, of the intent of a writer for which readers
+// wait, or of a slot. If the key is nil, all have changed, which is told without a promise.
+func (ns *notices) push(master int, key []byte) {
+	if key == nil {
+		ns.noteAll(1<<master, 0)
+		return
+	}
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	var buf [3]kind.Subject
+	for i, to := range kind.AppendSubjects(buf[:0], key) {
+		for in := ns.byKey[string(to.Name)]; in != nil; in = in.next {
+			sub := in.of
+			unasked := sub.kept && (i > 0 || sub.untracked.Has(master))
+			if !unasked && int(sub.slots) == max(1, to.Slots) {
+				sub.hearer.told(sub.note(max(0, to.Slot-1), 1<<master, 0), false)
+			}
+		}
+	}
+}
+
+// disconnected notes that a master was disconnected, so it will not notify as it has promised.
+func (ns *notices) disconnected(master int) { ns.noteAll(0, 1<<master) }
+
+func (ns *notices) noteAll(changed, untracked mux.Set) {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	for _, in := range ns.byKey {
+		for ; in != nil; in = in.next {
+			enough := false
+			for slot := range int(in.of.slots) {
+				enough = in.of.note(slot, changed, untracked) || enough
+			}
+			if changed != 0 || !in.of.kept {
+				in.of.hearer.told(enough, true)
+			}
+		}
+	}
+}
+
+// invalidated calls changed with each key that has changed, as a push says; with nil if all have (FLUSHALL). Pushes of
+// another kind say nothing.
+func invalidated(v resp.Value, changed func(key []byte)) {
+	it := v.Elems()
+	kind, _ := it.Next()
+	keys, _ := it.Next()
+	if string(kind.Bytes()) != "invalidate" {
+		return
+	}
+	if keys.IsNull() {
+		changed(nil)
+	}
+	it = keys.Elems()
+	for key, ok := it.Next(); ok; key, ok = it.Next() {
+		if name := key.Bytes(); name != nil {
+			changed(name)
+		}
+	}
+}
