@@ -49,7 +49,7 @@ type hearer interface {
 func (ns *notices) add(sub *subscription, slots, threshold int, keys ...string) {
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
-	ns.unlink(sub)
+	ns.remove(sub)
 	sub.threshold, sub.slots = uint8(threshold), uint16(slots)
 	sub.forget()
 	sub.interests = slices.Grow(sub.interests, len(keys))[:len(keys)]
@@ -59,14 +59,8 @@ func (ns *notices) add(sub *subscription, slots, threshold int, keys ...string) 
 	}
 }
 
+// remove ends a subscription. The memory of its keys may be used again, so the map keeps none of them. ns.mu is held.
 func (ns *notices) remove(sub *subscription) {
-	ns.mu.Lock()
-	defer ns.mu.Unlock()
-	ns.unlink(sub)
-}
-
-// unlink ends a subscription. The memory of its keys may be used again, so the map keeps none of them. ns.mu is held.
-func (ns *notices) unlink(sub *subscription) {
 	for i := range sub.interests {
 		in := &sub.interests[i]
 		first := ns.byKey[in.key]

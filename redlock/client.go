@@ -259,9 +259,10 @@ func (c *Client) Stats() Stats {
 	out := c.stats.snapshot()
 	out.Kept = c.renewer.kept()
 	out.EventsDropped, out.EventsWaiting = c.events.stats()
+	able := c.renewer.subscriptions.able()
 	for i, m := range c.rounds.Masters() {
 		s := masterStats(i, m)
-		s.Notifies = s.Notifies && !c.renewer.subscriptions.refuses(i)
+		s.Notifies = able.Has(i)
 		out.Masters = append(out.Masters, s)
 	}
 	return out

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redburst/redburst/mux"
@@ -46,11 +47,11 @@ type heldSubscriptions struct {
 	core    *core
 	heed    func(changes []change, connected bool) // renewer.heed
 	running *sync.WaitGroup
-	sleeper sleeper // of the goroutine that reads the pushes and has the locks renewed
+	sleeper sleeper       // of the goroutine that reads the pushes and has the locks renewed
+	asked   atomic.Uint32 // bursts with questions
 
 	// Guarded by notices.mu.
-	n         int    // of subscriptions
-	asked     uint32 // questions
+	n         int // of subscriptions
 	changes   []change
 	refused   mux.Set // masters that have refused the question on this connection
 	connected bool    // a master was connected since the goroutine last looked
@@ -124,11 +125,12 @@ func askFrom(takenAt time.Duration) time.Duration {
 	return (takenAt + notifyAfter + notifyGrid - 1).Truncate(notifyGrid)
 }
 
-// refuses reports whether a master has refused the question.
-func (hs *heldSubscriptions) refuses(master int) bool {
+// able returns the masters that can be asked.
+func (hs *heldSubscriptions) able() mux.Set {
+	able := hs.core.notifying()
 	hs.core.notices.mu.Lock()
 	defer hs.core.notices.mu.Unlock()
-	return hs.refused.Has(master)
+	return able &^ hs.refused
 }
 
 // add subscribes to the keys of a lock. The locks of the renewer and of the hold are held.
@@ -151,8 +153,8 @@ func (hs *heldSubscriptions) add(k *keepAlive) *heldSubscription {
 
 // remove ends a subscription. renewer.mu is held.
 func (hs *heldSubscriptions) remove(s *heldSubscription) {
-	hs.core.notices.remove(&s.subscription)
 	hs.core.notices.mu.Lock()
+	hs.core.notices.remove(&s.subscription)
 	hs.n--
 	last := hs.n == 0
 	hs.core.notices.mu.Unlock()
@@ -343,11 +345,7 @@ type questions struct {
 }
 
 func (hs *heldSubscriptions) questions(values bool) questions {
-	able := hs.core.notifying()
-	hs.core.notices.mu.Lock()
-	defer hs.core.notices.mu.Unlock()
-	hs.asked++
-	return questions{hs, hs.asked, values, able &^ hs.refused, nil}
+	return questions{hs, hs.asked.Add(1), values, hs.able(), nil}
 }
 
 // add adds a lock, whose mu is held.

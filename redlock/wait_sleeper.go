@@ -117,7 +117,9 @@ func (l *listener) listen(slots, threshold int, keys ...string) {
 // end ends the subscription, if there is one.
 func (l *listener) end() {
 	if l.listens() {
+		l.core.notices.mu.Lock()
 		l.core.notices.remove(&l.subscription)
+		l.core.notices.mu.Unlock()
 	}
 }
 
