@@ -157,7 +157,7 @@ func (m *severalModel) excludes(c *modelActor, others []*modelActor) bool {
 func (m *severalModel) tick() { m.expire(m.now) }
 
 func TestModelEachKeyOfASetHasOneHolder(t *testing.T) {
-	breaksNothing(t, 1000, map[moment]float64{published: .5, refused: .1, restored: .01, beside: .1},
+	breaksNothing(t, 1000, map[moment]float64{published: .5, refused: .1, restored: .002, beside: .1},
 		setting{name: "no master forgets", kind: severalModel{}},
 		setting{name: "masters forget", kind: severalModel{forgetful: true}})
 }
