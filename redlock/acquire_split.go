@@ -59,6 +59,9 @@ func (m *Mutex) resolve(ctx context.Context, k *call, err error, until time.Dura
 			}
 			again, need, keeps, retried = mux.Set(0).With(first), 1, false, true
 		}
+		if need <= 0 || again.Len() < need {
+			break
+		}
 		if asks > 0 {
 			if ended := c.pause(ctx, pause*3/4+rand.N(pause/2)); ended != nil {
 				err = ended
@@ -67,7 +70,7 @@ func (m *Mutex) resolve(ctx context.Context, k *call, err error, until time.Dura
 			pause *= 2
 		}
 		left := end - c.now()
-		if need <= 0 || again.Len() < need || left <= 0 {
+		if left <= 0 {
 			break
 		}
 		if !keeps || again.Len() > need { // without the answers of all it would have to give up

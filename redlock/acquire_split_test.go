@@ -223,13 +223,21 @@ func timesSet(r *fakeRounds, i int) (n int) {
 }
 
 func TestWhoHasTheFirstVoteAsksTheOthersAgain(t *testing.T) {
-	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+	var voted []time.Duration // by the first two
+	note := func(_ context.Context, e *Event) {
+		if e.Kind == EventRound && e.Op == OpLock {
+			voted = []time.Duration{e.Votes[0].RTT, e.Votes[1].RTT}
+		}
+	}
+	simulated(t, 3, Config{Observers: []Observer{note}}, func(t *testing.T, c *Client, r *fakeRounds) {
 		at(r, 1, "q", 8*time.Millisecond)
 		at(r, 2, "r", time.Hour)
 		began := r.now()
 		m := c.NewMutex("k", ttl)
 		require.NoError(t, m.TryLock(t.Context()))
 		took := r.now() - began
+		synctest.Wait()
+		require.Equal(t, []time.Duration{time.Millisecond, took}, voted, "since the attempt began")
 		require.Greater(t, took, 7*time.Millisecond)
 		require.Equal(t, ttl-m.term.Drift-took, m.Remaining(), "the validity counts from the beginning")
 		require.Less(t, timesSet(r, 1), splitAsks+2)
