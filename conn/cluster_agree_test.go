@@ -210,6 +210,13 @@ func TestPlaceOfAMasterIsWhatMostCallIt(t *testing.T) {
 		require.Empty(t, tally.masters().endpoints)
 		tally.answers[silent] = before
 	}
+
+	// Half of them is not most of them.
+	tally.sources = append(tally.sources, "4")
+	tally.answers["4"] = clusterAnswer{err: resp.ErrNeedMore}
+	require.Empty(t, tally.masters().endpoints)
+	tally.answers["4"] = tally.answers["3"]
+	require.Equal(t, map[string]string{"A": "a:1"}, tally.masters().endpoints)
 }
 
 // FuzzClusterSlots gives any answer to CLUSTER SLOTS to the parser, and what it makes of it to the count.

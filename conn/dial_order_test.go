@@ -3,9 +3,12 @@ package conn
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -84,10 +87,10 @@ func TestANameServerMayKeepSilentAboutIPv6(t *testing.T) {
 	one := netip.MustParseAddr("127.0.0.1")
 	late := make(chan struct{})
 	names := conntest.Resolver(func(name string) netip.Addr {
-		switch name {
-		case "old.test":
+		switch {
+		case strings.HasPrefix(name, "old"):
 			return one
-		case "new.test":
+		case name == "new.test":
 			return netip.IPv6Loopback()
 		}
 		return netip.Addr{}
@@ -110,6 +113,18 @@ func TestANameServerMayKeepSilentAboutIPv6(t *testing.T) {
 	got, err := look(ctx, "old.test.")
 	require.NoError(t, err)
 	require.Equal(t, at(one), got)
+
+	// A dial that has less time than that asks for A alone when a quarter of it has passed.
+	tries := 0
+	require.Eventually(t, func() bool { // a busy machine needs more; each name is looked up by one call
+		tries++
+		const limit = patienceWithIPv6
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		got, err := look(ctx, fmt.Sprintf("old%d.test.", tries))
+		return err == nil && slices.Equal(at(one), got) && time.Since(began) < limit*3/4
+	}, 30*time.Second, time.Millisecond)
 
 	short, cancel := context.WithTimeout(t.Context(), time.Second/2)
 	defer cancel()
