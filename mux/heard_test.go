@@ -126,6 +126,13 @@ func TestHeardTellsWhatBecameOfStragglers(t *testing.T) {
 			f.mu.Unlock()
 			f.cut()
 			becomes(t, m, of, late)
+			waitUp(t, m, 3)
+			after := ask(t, m)
+			require.False(t, is(t, m, after, late), "this one owes what it was sent itself")
+			f.cut()
+			becomes(t, m, after, never)
+			require.True(t, is(t, m, mux.Sent{To: third, First: of.First, Last: after.Last}, never))
+			require.True(t, is(t, m, of, late))
 		})
 	}
 }

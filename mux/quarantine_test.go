@@ -15,6 +15,7 @@ import (
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/redburst/redburst/resp"
 )
 
 // greetings records what Config.Keeper is told about one master.
@@ -324,6 +325,13 @@ func TestAYesFromBeforeALossDoesNotCount(t *testing.T) {
 			for round, won := range []bool{false, false, true} {
 				k.stand(m, 0, before)
 				op, done := acquire("k", "t"), make(chan error, 1)
+				op.Command, op.Keep = resp.AppendCommand(nil, "INCRBY", "k", "7"), true
+				op.Verdict = func(v resp.Value) mux.Verdict {
+					if v.IsError() {
+						return mux.VerdictFailed
+					}
+					return mux.VerdictYes
+				}
 				go func() { done <- m.Do(t.Context(), op) }()
 				<-asked
 				refused := acquire("k", "another's")
@@ -336,6 +344,12 @@ func TestAYesFromBeforeALossDoesNotCount(t *testing.T) {
 				<-asked
 				answer <- struct{}{}
 				require.Equal(t, won, granted(op), round)
+				if !won {
+					require.Zero(t, op.Votes[0].Int, "what it has lost")
+					require.Zero(t, op.Votes[0].Reply.Kind())
+				} else {
+					require.EqualValues(t, 7, op.Votes[0].Int)
+				}
 				_, err := masters.Do(0, "DEL", "k")
 				require.NoError(t, err)
 			}

@@ -68,6 +68,41 @@ func TestReadyWaitsUntilAMajorityCanVote(t *testing.T) {
 	}
 }
 
+// Met waits for who is about to say whether it may vote, if a majority may come of it: a quarantine may end by what another
+// master says.
+func TestMetWaitsWhileAMajorityMayComeOfIt(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	k := keeps(func(int, conn.Server, conn.Server) (time.Duration, string) { return 0, "" })
+	m := open(t, mux.Config{Masters: masters.Addrs(), Keeper: k})
+	waitUp(t, m, 3)
+	votes, asked, barred := mux.Standing{}, mux.Standing{Withheld: true}, mux.Standing{Until: 1 << 62, Why: "it was told to wait"}
+	for _, c := range []struct {
+		standings [3]mux.Standing
+		waits     bool
+	}{
+		{[...]mux.Standing{votes, votes, asked}, false},
+		{[...]mux.Standing{votes, votes, barred}, false},
+		{[...]mux.Standing{votes, asked, asked}, true},
+		{[...]mux.Standing{votes, asked, barred}, true},
+		{[...]mux.Standing{asked, barred, barred}, true},
+		{[...]mux.Standing{asked, asked, barred}, true},
+		{[...]mux.Standing{votes, barred, barred}, false},
+		{[...]mux.Standing{barred, barred, barred}, false},
+	} {
+		for i, st := range c.standings {
+			k.stand(m, i, st)
+		}
+		require.Equal(t, c.waits, m.Met(over()) != nil, "%+v", c)
+	}
+	k.stand(m, 0, asked)
+	met := make(chan error, 1)
+	go func() { met <- m.Met(context.Background()) }()
+	masters.Kill(1)
+	masters.Kill(2)
+	require.NoError(t, conntest.Soon(t, "no majority can come of it", met))
+}
+
 func TestReadyWaitsForMastersThatAreAway(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
