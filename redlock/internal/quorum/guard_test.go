@@ -354,6 +354,15 @@ func TestAFlushOfAllIsANewList(t *testing.T) {
 	f.pass(2 * flushedWithin)
 	require.Equal(t, []time.Duration{fleetTTL - 2*flushedWithin, fleetTTL - 2*flushedWithin, -2}, f.waits(p))
 
+	f = newFleet(3)
+	p = f.starts(0, false, fleetTTL, 0, 1, 2)
+	f.now += time.Minute
+	f.flush(0)
+	f.guards[p].Disconnected(0)
+	f.connect(p, 0)
+	f.flush(1, 2)
+	require.Equal(t, []time.Duration{0, 0, 0}, f.waits(p), "a new connection to a master that was flushed")
+
 	f = newFleet(1)
 	p = f.starts(0, false, fleetTTL, 0)
 	f.guards[p].Disconnected(0)
@@ -728,20 +737,25 @@ func TestWhoIsIdleReadsAgain(t *testing.T) {
 // A flush while a witness is being written, which then finds nothing there once more.
 func TestAFlushWhileTheWitnessIsWritten(t *testing.T) {
 	t.Parallel()
-	f := newFleet(3)
-	p := f.starts(0, false, 0, 0, 1, 2)
-	g := f.takes(p, fleetTTL)
-	for i := range f.servers {
-		require.NotEmpty(t, g.Standing(i).Ask)
+	for guarded, quarantine := range map[time.Duration]time.Duration{0: fleetTTL, fleetGuard: fleetGuard} {
+		f := newFleet(3)
+		p := f.starts(guarded, false, 0, 0, 1, 2)
+		g := f.takes(p, fleetTTL)
+		for i := range f.servers {
+			require.NotEmpty(t, g.Standing(i).Ask)
+		}
+		f.now += 500 * time.Millisecond
+		g.Push(2, pushAll, f.now)
+		for i := range f.servers {
+			f.servers[i].Witness = g.places[i].wrote
+			g.answer(i, f.servers[i], f.now)
+		}
+		f.settle()
+		f.pass(2 * flushedWithin)
+		want := []time.Duration{0, 0, quarantine - 2*flushedWithin}
+		require.Equal(t, want, f.waits(p), "guard %v", guarded)
+		require.Equal(t, want, f.waits(f.starts(guarded, false, fleetTTL, 0, 1, 2)), "a newcomer, guard %v", guarded)
 	}
-	g.Push(2, pushAll, f.now)
-	for i := range f.servers {
-		f.servers[i].Witness = g.places[i].wrote
-		g.answer(i, f.servers[i], f.now)
-	}
-	f.settle()
-	f.pass(2 * flushedWithin)
-	require.Equal(t, []time.Duration{0, 0, fleetTTL - 2*flushedWithin}, f.waits(p))
 }
 
 // A master that has lost all keys is asked who it is, before a yes of it counts: it may have been a replica for a moment, or
