@@ -79,6 +79,35 @@ func TestWhatAMinorityHasLostIsSetAgain(t *testing.T) {
 	})
 }
 
+// A repair that is answered while another renewal is under way is confirmed when that is over: from then on the yes of who was
+// repaired counts.
+func TestARepairDuringARenewalIsConfirmed(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, _ *Client, masters *fakeRounds) {
+		const ttl = 3 * time.Second
+		c, r := another(t, masters, Config{RoundTimeout: ttl / 2})
+		m := c.NewMutex("k", ttl)
+		require.NoError(t, m.TryLock(t.Context()))
+		ctx, stop := m.KeepAlive(t.Context())
+		defer stop()
+		delayed := func(d time.Duration, which ...int) { r.set(func(m *fakeMaster) { m.delay = d }, which...) }
+		time.Sleep(500 * time.Millisecond)
+		forget(r, 0)
+		time.Sleep(gatherFor + 500*time.Microsecond) // the renewal was sent, and the repair was not
+		delayed(ttl/3+200*time.Millisecond, 0)
+		time.Sleep(ttl / 4)
+		require.EqualValues(t, 1, c.Stats().Renewals)
+		require.Equal(t, 1, Suspects(m))
+		delayed(ttl/6, 1, 2, 3, 4)
+		time.Sleep(ttl / 6)
+		require.Equal(t, 5, r.holders("k", m.Token()))
+		delayed(time.Millisecond, 0, 1, 2, 3, 4)
+		time.Sleep(ttl / 4)
+		require.Zero(t, Suspects(m))
+		require.EqualValues(t, 3, c.Stats().Renewals)
+		require.NoError(t, ctx.Err())
+	})
+}
+
 // A repair that comes behind another's set ends what the masters have promised. They are asked again.
 func TestARefusedRepairIsFollowedByAQuestion(t *testing.T) {
 	notifying(t, 5, func(t *testing.T, c *Client, r *notifiedRounds) {
@@ -95,14 +124,24 @@ func TestARefusedRepairIsFollowedByAQuestion(t *testing.T) {
 
 // Masters that lose the key one after the other, within a moment, are not set again in between.
 func TestLossThatTakesAMoment(t *testing.T) {
-	notifying(t, 5, func(t *testing.T, c *Client, r *notifiedRounds) {
-		_, ctx := keptFor(t, c, time.Second)
-		for i := range 3 {
-			forget(r, i)
-			time.Sleep(5 * time.Millisecond)
-		}
-		lostBy(t, r.fakeRounds, ctx)
-	})
+	for name, before := range map[string]bool{"at once": false, "one more has lost it once": true} {
+		t.Run(name, func(t *testing.T) {
+			notifying(t, 5, func(t *testing.T, c *Client, r *notifiedRounds) {
+				m, ctx := keptFor(t, c, notifyAfter/2)
+				if before { // the question finds that, and the next renewal mends it
+					r.set(func(m *fakeMaster) { delete(m.keys, "k") }, 3)
+					time.Sleep(time.Minute / 2)
+				}
+				settle()
+				require.Equal(t, 5, r.holders("k", m.Token()))
+				for i := range 3 {
+					forget(r, i)
+					time.Sleep(5 * time.Millisecond)
+				}
+				lostBy(t, r.fakeRounds, ctx)
+			})
+		})
+	}
 }
 
 // What was lost before the masters were asked is found when they are.

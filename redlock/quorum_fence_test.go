@@ -226,6 +226,7 @@ func TestAHandedOverLockWhoseFenceIsRaised(t *testing.T) {
 		require.Equal(t, 2*far, c.now()-begun)
 		require.Equal(t, begun+h.term.TTL-h.term.Drift, h.until, "it counts from the first round")
 		require.Greater(t, h.Fence(), m.Fence())
+		require.Zero(t, Suspects(h), "all had it in the first round, whoever decides the second")
 	})
 }
 

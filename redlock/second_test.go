@@ -204,6 +204,9 @@ func TestUnlockSaysWhatTheSecondSays(t *testing.T) {
 		l, _ := s.holder("k")
 		s.remove(l)
 		require.ErrorIs(t, unlock(t.Context()), ErrNotHeld, "another may have had it")
+		plain := c.NewMutex("l", ttl)
+		require.NoError(t, plain.Lock(t.Context()))
+		require.NoError(t, plain.Unlock(t.Context()), "that says nothing of other locks")
 
 		require.NoError(t, m.Lock(t.Context()))
 		s.set(func(s *otherSystem) { s.mute = true })

@@ -383,10 +383,15 @@ func (p *processes) contends(i int, key string) bool {
 func TestWhoFindsNoQuorumGoesToTheEnd(t *testing.T) {
 	queued(t, 3, func(t *testing.T, p *processes) {
 		p.rounds[0].turn(&p.rounds[0].lame, true)
+		first := p.entries("k")[0]
 		go func() {
 			time.Sleep(12 * time.Millisecond)
-			if took, ids := p.took(), p.entries("k"); len(took) != 1 || len(ids) != 2 {
+			took, ids := p.took(), p.entries("k")
+			if len(took) != 1 || len(ids) != 2 {
 				t.Error("it is not behind the last", took, ids)
+			}
+			if slices.Contains(ids, first) {
+				t.Error("its leave would end that entry, too, if it came late")
 			}
 		}()
 		order, after := p.release(2)
