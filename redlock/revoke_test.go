@@ -224,6 +224,20 @@ func TestRevokeOfNobody(t *testing.T) {
 	})
 }
 
+// A master that is silent may be one of those who name the holder. Where it could make no majority of them, nobody is it.
+func TestRevokeWhereAMasterIsSilent(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		taken(t, c)
+		r.set(freeze, 4)
+		r.set(flush, 0, 1)
+		err := c.Revoke(t.Context(), "k", why)
+		require.ErrorIs(t, err, ErrNoQuorum)
+		require.NotErrorIs(t, err, ErrNotHeld)
+		r.set(flush, 2)
+		require.ErrorIs(t, c.Revoke(t.Context(), "k", why), ErrNotHeld)
+	})
+}
+
 // A revocation that reaches only a minority is an error, and does no harm: the holder keeps the lock. These masters
 // say no for a while, and have the key again after that.
 func TestRevokeOfAMinority(t *testing.T) {

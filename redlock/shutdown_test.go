@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -142,6 +143,32 @@ func TestShutdownLeavesWhatIsHeldToItsTTL(t *testing.T) {
 		time.Sleep(ttl + time.Second)
 		require.Zero(t, r.keys())
 		require.NoError(t, c.Shutdown(t.Context()))
+	})
+}
+
+// An attempt has found the client open, and has its lock when the context has ended. That is left, too, and named.
+func TestShutdownNamesALockThatIsTakenLate(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		r.set(func(m *fakeMaster) { m.counters["k"] = time.Now().Add(48 * time.Hour).UnixMicro() }, 2)
+		r.set(func(m *fakeMaster) { m.delay *= 2 }, 0, 1) // the third says so before they decide
+		mends, goOn := make(chan struct{}), make(chan struct{})
+		c.rounds = &hookedRounds{rounds: r, sending: func(*mux.Op) { // it sets the counter of the third back, and has its lock then
+			close(mends)
+			<-goOn
+		}}
+		taken := make(chan error, 1)
+		go func() { taken <- c.NewMutex("k", ttl, WithFence()).TryLock(t.Context()) }()
+		<-mends
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		done := make(chan error, 1)
+		go func() { done <- c.Shutdown(ctx) }()
+		<-c.closed
+		close(goOn)
+		require.NoError(t, <-taken)
+		err := <-done
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorContains(t, err, `1 locks are left to their TTL: "k"`)
 	})
 }
 
