@@ -320,6 +320,26 @@ func TestLossIsDumped(t *testing.T) {
 	require.Equal(t, "not_held", rounds[len(rounds)-1].Outcome)
 }
 
+// Who is refused has lost nothing.
+func TestWhatIsNoLossIsNotDumped(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	dir := t.TempDir()
+	rec := newRecorder(t, Options{DumpDir: dir})
+	c := recorded(t, rec, redlock.Config{Masters: masters.Addrs()})
+	require.ErrorIs(t, c.Revoke(t.Context(), "k", "nobody has it", redlock.WithToken("another")), redlock.ErrNotHeld)
+	m := c.NewMutex("k", ttl)
+	require.NoError(t, m.TryLock(t.Context()))
+	require.ErrorIs(t, c.NewMutex("k", ttl).TryLock(t.Context()), redlock.ErrHeld)
+	require.NoError(t, m.Unlock(t.Context()))
+	require.ErrorIs(t, m.Unlock(t.Context()), redlock.ErrNotHeld)
+	allTold(t, c)
+	require.NoError(t, rec.Close())
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	require.NoError(t, err)
+	require.Empty(t, files)
+}
+
 func TestSizesAndOptionsAreChecked(t *testing.T) {
 	t.Parallel()
 	for _, opt := range []Options{{Size: 1}, {Size: maxRing + 1}, {DumpOnQuit: true}, {File: t.TempDir()}, {File: filepath.Join(t.TempDir(), "no", "such")}} {

@@ -170,6 +170,31 @@ func TestFenceIsNotResetUnderAHolder(t *testing.T) {
 	s.end()
 }
 
+// A counter is set only while all keys are ours there.
+func TestNoCounterIsSetBesideAnothersKey(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	reset := func() (v any) {
+		v, err := masters.Do(0, "EVAL", resetScript, "4", "k", "l", "{k}:fence", "{l}:fence", "ours", "7", "1000")
+		require.NoError(t, err)
+		return v
+	}
+	for _, key := range []string{"k", "l"} {
+		for _, owner := range []string{"another's", ""} {
+			masters.Do(0, "MSET", "k", "ours", "l", "ours")
+			if masters.Do(0, "SET", key, owner); owner == "" {
+				masters.Do(0, "DEL", key)
+			}
+			require.EqualValues(t, 0, reset(), "%s is %q", key, owner)
+			n, err := masters.Do(0, "EXISTS", "{k}:fence", "{l}:fence")
+			require.NoError(t, err)
+			require.EqualValues(t, 0, n)
+		}
+	}
+	masters.Do(0, "MSET", "k", "ours", "l", "ours")
+	require.EqualValues(t, 1, reset())
+}
+
 // Whoever interrupts it, as a master does not answer, can run it again at once.
 func TestFenceIsInterrupted(t *testing.T) {
 	t.Parallel()

@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/spf13/cobra"
@@ -421,15 +422,15 @@ func TestHangupsDoNotPileUp(t *testing.T) {
 			r.masterSet.masters = []string{"127.0.0.1:1"}
 		}
 		r.rereads(syscall.SIGHUP)
-		first := <-r.keyring.looks
+		first := conntest.Soon(t, "the first look", r.keyring.looks)
 		for range 1000 {
 			r.rereads(syscall.SIGHUP)
 		}
 		buf := make([]byte, 16<<20)
 		require.LessOrEqual(t, strings.Count(string(buf[:runtime.Stack(buf, true)]), fmt.Sprintf("(*acquirer).reread(%p", r)), 2)
 		first.done <- true
-		(<-r.keyring.looks).done <- true // what has changed meanwhile is read
-		r.reader.mu.Lock()               // nobody else has it, or comes for it
+		conntest.Soon(t, "a look at what has changed meanwhile", r.keyring.looks).done <- true
+		r.reader.mu.Lock() // nobody else has it, or comes for it
 		select {
 		case <-r.keyring.looks:
 			require.FailNow(t, "a third look")
@@ -602,7 +603,7 @@ func TestNewCertificatesAreTaken(t *testing.T) {
 	r.serve(two, two)
 	r.cut()
 	r.s.err.clear()
-	write(bundle(two), two)
+	put(t, ca, bundle(two)) // and nothing else
 	r.awaitTaken()
 	r.cut()
 	r.ends()

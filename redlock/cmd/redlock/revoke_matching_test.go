@@ -4,10 +4,14 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -104,5 +108,26 @@ func TestRevokeOfAllThatMatch(t *testing.T) {
 			status, _, stderr = revoke("--yes")
 			require.Equal(t, exitNoQuorum, status, stderr)
 		})
+	}
+}
+
+// A holder that is revoked no more hides no other that keeps the lock, in whatever order they are named.
+func TestTheFailureOfAnyHolderIsTold(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	client, err := redlock.Open(t.Context(), redlock.Config{Masters: masters.Addrs()})
+	require.NoError(t, err)
+	defer client.Close()
+	_, err = masters.Do(0, "SET", "k", "endless")
+	require.NoError(t, err)
+	endless, gone := census.Holder{Token: conn.NewSecret("endless")}, census.Holder{Token: conn.NewSecret("gone")}
+	for _, c := range []struct {
+		holders []census.Holder
+		status  int
+	}{{[]census.Holder{gone}, exitNo}, {[]census.Holder{endless, gone}, exitHeld}, {[]census.Holder{gone, endless}, exitHeld}} {
+		r := revoker{reason: "why"}
+		f, ok := errors.AsType[*failure](r.revokeAll(t.Context(), client, []found{{LockInfo: redlock.LockInfo{Key: "k"}, holders: c.holders}}))
+		require.True(t, ok)
+		require.Equal(t, c.status, f.status)
 	}
 }

@@ -489,25 +489,32 @@ func TestASoundRunAccusesNobody(t *testing.T) {
 	}
 }
 
-// What several clients see of one master is told once, for as long as any has seen it. Another master, a later time, and what has not
-// ended are another matter.
+// What several clients see of one master is told once, for as long as any has seen it. Another master, another phase, a later time,
+// another end, and what has not ended are another matter.
 func TestAnAbsenceIsToldOnce(t *testing.T) {
 	t.Parallel()
-	down := func(when float64, addr string) flight.Event {
+	in := func(phase redlock.Phase, when float64, addr string) flight.Event {
 		e := met(when, addr, 0)
-		e.Phase, e.Err = redlock.PhaseDown, "mux: "+addr+": EOF"
+		e.Phase, e.Err = phase, "mux: "+addr+": EOF"
 		return e
 	}
+	down := func(when float64, addr string) flight.Event { return in(redlock.PhaseDown, when, addr) }
+	replaced := in(redlock.PhaseDown, 5, "c:1")
+	replaced.Err = "mux: it was replaced: by d:1"
 	told := ofMatter(tellOf(
+		forgery{name: "d"}.of(t, met(1, "a:1", 0), met(1, "b:1", 0), met(1, "c:1", 0), in(redlock.PhaseStalled, 2, "b:1"), down(2, "c:1"), down(3, "a:1"),
+			met(4, "a:1", 0), met(5, "b:1", 0), replaced),
+		forgery{name: "e"}.of(t, met(1, "c:1", 0), down(2, "c:1"), met(5, "c:1", 0)),
 		forgery{name: "b"}.of(t, met(1, "a:1", 0), down(2.5, "a:1"), met(9, "a:1", 0), down(20, "a:1"), met(21, "a:1", 0)),
 		forgery{name: "a"}.of(t, met(1, "a:1", 0), met(1, "b:1", 0), down(2, "a:1"), down(2, "b:1"), met(4, "a:1", 0), met(5, "b:1", 0)),
 		forgery{name: "c"}.of(t, met(1, "a:1", 0), down(3, "a:1"))), story.Away)
 	var all []string
 	for _, f := range told {
 		text, _, _ := strings.Cut(f.Text, " (")
-		all = append(all, text)
+		all = append(all, strings.TrimSuffix(text, "."))
 		require.NotEmpty(t, f.Grounds)
 	}
-	require.ElementsMatch(t, []string{"a:1 was not connected for 6.5s, as a and b saw it", "b:1 was not connected for 3s, as a saw it",
+	require.ElementsMatch(t, []string{"a:1 was not connected for 6.5s, as a, b and d saw it", "b:1 was not connected for 3s, as a saw it",
+		"b:1 was silent for 3s, as d saw it", "c:1 was not connected for 3s, as e saw it", "c:1 was not connected for 3s, until its place was given to another, as d saw it",
 		"a:1 was not connected for 1s, as b saw it", "a:1 was not connected to the end of the record, as c saw it"}, all)
 }
