@@ -316,8 +316,9 @@ func (g *Guard) read(p *place, text string, ours bool) {
 	}
 	switch {
 	case p.had == "" || p.had != p.server.RunID || ours || p.ok && p.w.birth == p.birth:
-	case p.ok && !p.w.first && !p.swept: // that is no flush, which may be one of all
+	case p.ok && !p.w.first && !p.swept: // that is no flush, which may be one of all: two who differ about it would write in turn
 		p.lose("another client has found that it may have forgotten locks", g.at)
+		p.flushed = 0
 	default:
 		g.wasFlushed(p)
 	}

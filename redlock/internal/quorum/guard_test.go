@@ -1045,3 +1045,23 @@ func guardParse(b []byte) resp.Value {
 	}
 	return v.Clone()
 }
+
+// Of two clients one takes flushes for one of all, and the other, which came in between, does not: they do not write in turn.
+func TestTwoWhoDifferAboutAFlushAgree(t *testing.T) {
+	t.Parallel()
+	for again := range 3 {
+		f := newFleet(3)
+		p := f.starts(0, false, fleetTTL, 0, 1, 2)
+		for i := range 3 {
+			f.now += time.Second
+			f.flush(i)
+		}
+		q := f.starts(0, false, fleetTTL, 0, 1, 2)
+		f.now += time.Second
+		require.NotPanics(t, func() { f.flush(again) }, "they come to an end")
+		f.pass(2 * flushedWithin)
+		for _, process := range []int{p, q, f.starts(0, false, fleetTTL, 0, 1, 2)} {
+			require.Equal(t, fleetTTL-2*flushedWithin, f.waits(process)[again].Round(time.Second), "%d, %d", again, process)
+		}
+	}
+}
