@@ -45,7 +45,9 @@ func TestWaiterIsNotifiedByTheMasters(t *testing.T) {
 					reaches(t, waiter, i, "up")
 				}
 				m := holder.NewMutex(name, 30*time.Second)
-				require.NoError(t, m.TryLock(t.Context()))
+				require.Eventually(t, func() bool { // it may hear only now that they were flushed
+					return m.TryLock(t.Context()) == nil
+				}, 2*time.Minute, 10*time.Millisecond)
 				settled(t, holder)
 				polls := seen.count("poll")
 				w, done := lockInBackground(t, waiter, name)
