@@ -267,6 +267,13 @@ func (r *fakeRounds) post(op *mux.Op, tells func(master int, key string)) {
 	r.mu.Unlock()
 }
 
+// hook runs what the mux runs in a hook.
+func (r *fakeRounds) hook(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f()
+}
+
 func (r *fakeRounds) Forget(op *mux.Op) {
 	r.mu.Lock()
 	r.ForgetInHook(op)

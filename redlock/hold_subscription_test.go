@@ -291,22 +291,17 @@ func TestWhatCountsAsAChange(t *testing.T) {
 			defer c.notices.mu.Unlock()
 			return m.subscription().news
 		}
-		under := func(f func()) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			f()
-		}
 		for _, other := range []string{"l", kind.IntentKey("k")} {
-			under(func() { c.notices.push(0, []byte(other)) })
+			r.hook(func() { c.notices.push(0, []byte(other)) })
 			require.Zero(t, changed(), other)
 		}
-		under(func() {
+		r.hook(func() {
 			c.notices.disconnected(1)
 			c.notices.push(1, []byte("k"))
 			c.notices.push(2, []byte("k"))
 		})
 		require.Equal(t, mux.Set(1<<2), changed())
-		under(func() { c.notices.push(1, nil) })
+		r.hook(func() { c.notices.push(1, nil) })
 		require.Equal(t, mux.Set(1<<1|1<<2), changed())
 		settle()
 		require.Zero(t, changed(), "it was renewed")

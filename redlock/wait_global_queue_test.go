@@ -578,7 +578,8 @@ func TestEntriesThatEndAtOnceAreNotAskedForForEver(t *testing.T) {
 			}
 		}, all(5)...)
 		before := p.rounds[1].ordered()
-		p.clients[1].notices.disconnected(p.queueMaster("k")) // it asks again
+		master := p.queueMaster("k")
+		p.r.hook(func() { p.clients[1].notices.disconnected(master) }) // it asks again
 		time.Sleep(entryPause / 2)
 		require.Equal(t, all(2), p.contenders("k"))
 		require.Less(t, p.rounds[1].ordered()-before, 4*(enterTries+1))

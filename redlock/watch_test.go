@@ -168,7 +168,7 @@ func TestWatchSaysWhenItCannotKnow(t *testing.T) {
 		next, _ := watched(t, all[1], "k")
 		require.Equal(t, news{Leader: Leader{Held: true, Owner: "a"}}, next())
 		r.set(fail, 0, 1)
-		all[1].notices.push(0, nil) // as the mux does
+		r.hook(func() { all[1].notices.push(0, nil) })
 		v := next()
 		require.ErrorIs(t, v.err, ErrNoQuorum)
 		require.Len(t, v.err.(*RoundError).Votes, 3)
