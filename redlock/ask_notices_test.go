@@ -7,6 +7,7 @@ import (
 
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/redburst/redburst/resp/resptest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -21,7 +22,7 @@ func listens(t *testing.T, c *Client, slots, threshold int, keys ...string) *lis
 
 // pushes has a client take a push.
 func (ns *notices) pushes(master int, push string) {
-	invalidated(parse([]byte(push)), func(key []byte) { ns.push(master, key) })
+	invalidated(resptest.Parse([]byte(push)), func(key []byte) { ns.push(master, key) })
 }
 
 // A master whose connection has ended does not notify of what it has promised. So watchers look again.

@@ -23,6 +23,7 @@ import (
 	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/script"
 	"github.com/redburst/redburst/resp"
+	"github.com/redburst/redburst/resp/resptest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -509,7 +510,7 @@ func (m *fakeMaster) serve() {
 		if !answered || m.mute {
 			continue
 		}
-		if v := parse(reply); m.back > 0 {
+		if v := resptest.Parse(reply); m.back > 0 {
 			time.AfterFunc(m.back, func() {
 				r.mu.Lock()
 				defer r.mu.Unlock()
@@ -841,19 +842,9 @@ func (r *notifiedRounds) told(master int, key string) {
 	r.client.notices.push(master, []byte(key))
 }
 
-func parse(b []byte) resp.Value {
-	r := resp.NewReader(len(b), resp.Limits{})
-	r.Advance(copy(r.Free(len(b)), b))
-	v, err := r.Next()
-	if err != nil {
-		panic(err)
-	}
-	return v.Clone()
-}
-
 // words returns the arguments of a command.
 func words(command []byte) (args []string) {
-	elems := parse(command).Elems()
+	elems := resptest.Parse(command).Elems()
 	for v, ok := elems.Next(); ok; v, ok = elems.Next() {
 		args = append(args, string(v.Bytes()))
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/resp/resptest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -110,6 +111,6 @@ func TestRepliesAreJudged(t *testing.T) {
 		{census.JudgeArray, "*0\r\n", mux.VerdictYes},
 		{census.JudgeArray, ":5\r\n", mux.VerdictFailed},
 	} {
-		require.Equal(t, c.want, c.judge(parse([]byte(c.reply))), c.reply)
+		require.Equal(t, c.want, c.judge(resptest.Parse([]byte(c.reply))), c.reply)
 	}
 }

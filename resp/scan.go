@@ -273,11 +273,7 @@ func (r *Reader) scanLineEnd(b []byte, at int, fault Fault) (size int) {
 // text of a double, or -1 if it is one. If the number is beyond float64, the
 // offset is 0.
 func checkDouble(b []byte) int {
-	switch string(b) {
-	case "inf", "-inf":
-		return -1
-	}
-	if isNaN(b) {
+	if string(b) == "inf" || string(b) == "-inf" || isNaN(b) {
 		return -1
 	}
 	i := skipSign(b, 0)

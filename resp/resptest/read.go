@@ -44,6 +44,17 @@ func Read(r *resp.Reader, stream string, size func() int) Result {
 	}
 }
 
+// Parse reads one frame, which must be whole.
+func Parse(b []byte) resp.Value {
+	r := resp.NewReader(len(b), resp.Limits{})
+	r.Advance(copy(r.Free(len(b)), b))
+	v, err := r.Next()
+	if err != nil {
+		panic(err)
+	}
+	return v.Clone()
+}
+
 // Whole is a size for Read: the stream in one piece.
 func Whole() int { return 0 }
 

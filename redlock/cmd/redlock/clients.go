@@ -14,6 +14,7 @@ import (
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock/internal/clientname"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/resp"
 	"github.com/spf13/cobra"
 )
@@ -68,8 +69,8 @@ masters answered, 64 wrong usage, 74 write error.
 					answered--
 				}
 			}
-			switch quorum := len(connected)/2 + 1; {
-			case answered < quorum:
+			switch {
+			case answered < quorum.Majority(len(connected)):
 				return &failure{exitNoQuorum, fmt.Errorf("only %d of %s answered", answered, plural(len(connected), "master")),
 					"the user needs the right to CLIENT LIST (+client|list); " + doctorRemedy}
 			case slices.ContainsFunc(all, func(f finding) bool { return f.Level == wrong }):

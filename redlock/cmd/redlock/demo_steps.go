@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
 // show runs the steps. Each of them checks what it says.
@@ -36,7 +37,7 @@ func (d *demo) step(n int, text string) {
 	d.printf("\n%s\n\n", d.paint(bold, fmt.Sprintf("%d. %s", n, text)))
 }
 
-func (d *demo) quorum() int { return len(d.masters)/2 + 1 }
+func (d *demo) quorum() int { return quorum.Majority(len(d.masters)) }
 
 func (d *demo) showTaking(ctx context.Context, lock *redlock.Mutex) error {
 	d.step(1, fmt.Sprintf("alice takes the lock, with a TTL of %v", demoTTL))

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/spf13/cobra"
 )
 
@@ -142,12 +143,12 @@ func writeFindings(t *terminal, inspections []*inspection, all []finding) {
 			fit++
 		}
 	}
-	quorum := len(inspections)/2 + 1
-	t.printf("\n%d of %s can be used, a lock needs %d.", fit, plural(len(inspections), "master"), quorum)
+	needed := quorum.Majority(len(inspections))
+	t.printf("\n%d of %s can be used, a lock needs %d.", fit, plural(len(inspections), "master"), needed)
 	switch {
 	case len(findDuplicates(inspections)) > 0:
 		t.printf(" %s\n", t.paint(red, "No client takes a list with one master twice."))
-	case fit < quorum:
+	case fit < needed:
 		t.printf(" %s\n", t.paint(red, "Nobody gets a lock."))
 	case count[wrong] > 0:
 		t.printf(" %s\n", t.paint(red, fmt.Sprintf("%d wrong, %d risky.", count[wrong], count[risky])))
@@ -267,7 +268,7 @@ func writeFindingsJSON(t *terminal, inspections []*inspection, all []finding) {
 		Quorum   int       `json:"quorum"`
 		Masters  []master  `json:"masters"`
 		Findings []finding `json:"findings"`
-	}{true, len(inspections)/2 + 1, nil, append([]finding{}, all...)}
+	}{true, quorum.Majority(len(inspections)), nil, append([]finding{}, all...)}
 	for _, f := range all {
 		out.OK = out.OK && f.Level != wrong
 	}

@@ -14,12 +14,10 @@ import (
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/resp"
 	"github.com/spf13/cobra"
 )
-
-// greatestFence is the greatest number that there can be: see internal/quorum/fence.go.
-const greatestFence = 1<<53 - 1
 
 func newFence() *cobra.Command {
 	var f fenceCommand
@@ -111,18 +109,18 @@ type fenceCommand struct {
 // A counter is what one master says about the counter of a key.
 type counter struct {
 	text string // as it is there; empty if there is none
-	n    uint64 // greatestFence if that is no number that can grow
+	n    uint64 // quorum.MaxFence if that is no number that can grow
 }
 
 // far reports whether nobody believes the counter.
 func (f *fenceCommand) far(c counter) bool {
-	return c.n >= greatestFence || c.n > uint64(f.now.Add(f.skew).UnixMicro())
+	return c.n >= quorum.MaxFence || c.n > uint64(f.now.Add(f.skew).UnixMicro())
 }
 
 func newCounter(text string) (c counter) {
 	c.text = text
-	if n, err := strconv.ParseFloat(cmp.Or(text, "0"), 64); err != nil || !(n >= 0 && n < greatestFence) {
-		c.n = greatestFence
+	if n, err := strconv.ParseFloat(cmp.Or(text, "0"), 64); err != nil || !(n >= 0 && n < quorum.MaxFence) {
+		c.n = quorum.MaxFence
 	} else {
 		c.n = uint64(n)
 	}
@@ -143,9 +141,9 @@ func (f *fenceCommand) show(ctx context.Context, keys []string) error {
 				case h.Token != census.Unknown:
 					all[i] = newCounter(h.Token.Reveal())
 				case h.Size > 0:
-					all[i] = counter{fmt.Sprintf("%d bytes", h.Size), greatestFence}
+					all[i] = counter{fmt.Sprintf("%d bytes", h.Size), quorum.MaxFence}
 				default:
-					all[i] = counter{"no string", greatestFence}
+					all[i] = counter{"no string", quorum.MaxFence}
 				}
 			}
 			return nil
@@ -165,7 +163,7 @@ func (f *fenceCommand) show(ctx context.Context, keys []string) error {
 			}
 			if errs[i] == nil {
 				answered++
-				wrong, noNumber = wrong || f.far(c), noNumber || c.n == greatestFence
+				wrong, noNumber = wrong || f.far(c), noNumber || c.n == quorum.MaxFence
 			}
 			rows = append(rows, row)
 		}
@@ -208,7 +206,7 @@ func (f *fenceCommand) writeJSON(out *terminal, key string, all []counter, errs 
 		Answered int      `json:"answered"`
 		Quorum   int      `json:"quorum"`
 		Masters  []master `json:"masters"`
-	}{keyJSON: newKeyJSON(key), Quorum: len(all)/2 + 1}
+	}{keyJSON: newKeyJSON(key), Quorum: quorum.Majority(len(all))}
 	for i, c := range all {
 		m := master{Master: conn.Redact(f.masters[i])}
 		if errs[i] != nil {
@@ -216,7 +214,7 @@ func (f *fenceCommand) writeJSON(out *terminal, key string, all []counter, errs 
 		} else {
 			of.Answered++
 			m.Counter, m.Believed = c.text, !f.far(c)
-			if c.text != "" && c.n < greatestFence {
+			if c.text != "" && c.n < quorum.MaxFence {
 				ahead := int64(c.n)/1000 - f.now.UnixMilli()
 				m.AheadMS = &ahead
 			}
@@ -230,7 +228,7 @@ func (f *fenceCommand) writeJSON(out *terminal, key string, all []counter, errs 
 func (f *fenceCommand) distance(c counter) cell {
 	ahead := (time.Duration(c.n)*time.Microsecond - time.Duration(f.now.UnixMicro())*time.Microsecond).Round(time.Second)
 	switch {
-	case c.n == greatestFence:
+	case c.n == quorum.MaxFence:
 		return cell{"it is no number that can grow", red}
 	case f.far(c):
 		return cell{ahead.String(), red}

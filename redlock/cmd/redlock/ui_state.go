@@ -15,6 +15,7 @@ import (
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/internal/clientname"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
 // A uiState is what the page shows, and the browsers that are told of its changes. Nobody asks the masters while no
@@ -133,7 +134,7 @@ func (u *uiState) begin(ctx context.Context, s *uiServer) {
 	u.browsers, u.rows, u.latest = map[*browser]bool{}, map[string]*uiLock{}, map[string][]byte{}
 	cfg := s.set.clientConfig("ui")
 	u.latest["about"] = uiMessage("about", map[string]any{
-		"revoke": s.allowRevoke, "pattern": s.pattern, "prefix": cfg.Prefix, "version": versionText(), "quorum": len(cfg.Masters)/2 + 1,
+		"revoke": s.allowRevoke, "pattern": s.pattern, "prefix": cfg.Prefix, "version": versionText(), "quorum": quorum.Majority(len(cfg.Masters)),
 	})
 	for _, look := range []struct {
 		pause time.Duration // from the begin of one look to that of the next

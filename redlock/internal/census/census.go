@@ -9,6 +9,7 @@ import (
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/script"
 	"github.com/redburst/redburst/resp"
 )
@@ -252,10 +253,9 @@ func readRow(row resp.Value) (r Row) {
 	if there && len(r.Holders) == 0 {
 		r.Holders = []Holder{one}
 	}
-	const greatest = 1<<53 - 1 // see internal/quorum/fence.go
 	if next, _ = fields.Next(); !next.IsNull() {
 		n, err := strconv.ParseFloat(text(next), 64)
-		if r.NoFence = err != nil || !(n >= 0 && n < greatest); !r.NoFence {
+		if r.NoFence = err != nil || !(n >= 0 && n < quorum.MaxFence); !r.NoFence {
 			r.Fence = uint64(n)
 		}
 	}

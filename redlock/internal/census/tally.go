@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
 // A Tally counts which masters name whom as the holders of a key.
@@ -80,7 +81,7 @@ func MostSaid(reasons []string) string {
 }
 
 // Quorum is how many masters are a majority.
-func (t *Tally) Quorum() int { return len(t.Rows)/2 + 1 }
+func (t *Tally) Quorum() int { return quorum.Majority(len(t.Rows)) }
 
 // Silent is how many masters have not answered.
 func (t *Tally) Silent() (n int) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/resp/resptest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -312,7 +313,7 @@ func (p *contactProcess) read(j int, what string) {
 // contactArgs returns the words of the first of several commands that is no CLIENT.
 func contactArgs(sent []byte) []string {
 	for {
-		first := guardParse(sent)
+		first := resptest.Parse(sent)
 		var args []string
 		elems := first.Elems()
 		for v, ok := elems.Next(); ok; v, ok = elems.Next() {

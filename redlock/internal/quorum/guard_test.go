@@ -9,7 +9,7 @@ import (
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
-	"github.com/redburst/redburst/resp"
+	"github.com/redburst/redburst/resp/resptest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -584,7 +584,7 @@ func TestARefusedWitnessQuotesNothing(t *testing.T) {
 		g.Push(1, pushWitness, f.now)
 		st = g.Standing(1)
 		for range st.Replies {
-			g.Answered(1, guardParse([]byte("-NOPERM what about hunter2?\r\n")), f.now)
+			g.Answered(1, resptest.Parse([]byte("-NOPERM what about hunter2?\r\n")), f.now)
 		}
 		f.now += time.Hour
 	}
@@ -1033,17 +1033,6 @@ func TestNobodyIsTheFirstInAUsedList(t *testing.T) {
 		require.GreaterOrEqual(t, waits[1], fleetTTL-2*late, name)
 		require.Zero(t, waits[2], name)
 	}
-}
-
-// guardParse reads one frame.
-func guardParse(b []byte) resp.Value {
-	r := resp.NewReader(len(b), resp.Limits{})
-	r.Advance(copy(r.Free(len(b)), b))
-	v, err := r.Next()
-	if err != nil {
-		panic(err)
-	}
-	return v.Clone()
 }
 
 // Of two clients one takes flushes for one of all, and the other, which came in between, does not: they do not write in turn.

@@ -16,6 +16,7 @@ type Term struct{ TTL, Drift time.Duration }
 
 const minDrift = 2 * time.Millisecond // the millisecond of Redis, and one to spare
 
+// NewTerm is the term of a TTL, by the share of it that clocks may be off (Config.DriftFactor).
 func NewTerm(ttl time.Duration, factor float64) Term {
 	return Term{ttl, time.Duration(float64(ttl)*factor) + minDrift}
 }
@@ -26,10 +27,11 @@ func NewTerm(ttl time.Duration, factor float64) Term {
 // is left.
 func (t Term) Until(started time.Duration) time.Duration { return started + t.TTL - t.Drift }
 
-// Started is the inverse of until: it returns when the round began.
+// Started is the inverse of Until: it returns when the round began.
 func (t Term) Started(until time.Duration) time.Duration { return until - t.TTL + t.Drift }
 
-const RenewAfter = 3 // a lock is renewed after this part of its TTL
+// RenewAfter is the part of its TTL after which a lock is renewed.
+const RenewAfter = 3
 
 // Due returns when a lock that is valid until then is to be renewed.
 func (t Term) Due(until time.Duration) time.Duration { return t.Started(until) + t.TTL/RenewAfter }
@@ -79,6 +81,7 @@ func Count(votes []mux.Vote, err error) Tally {
 // Majority is the quorum of n masters. Two quorums always share a master.
 func Majority(n int) int { return n/2 + 1 }
 
+// Quorum is how many masters are a majority.
 func (t Tally) Quorum() int { return Majority(t.n) }
 
 // spare returns how many masters can be missing while the others still make a quorum.
@@ -160,19 +163,14 @@ func AnsweredBy(votes []mux.Vote) (all mux.Set) {
 }
 
 // SaidYes returns the masters whose vote is yes.
-func SaidYes(votes []mux.Vote) (all mux.Set) {
-	for i := range votes {
-		if votes[i].Verdict == mux.VerdictYes {
-			all = all.With(i)
-		}
-	}
-	return all
-}
+func SaidYes(votes []mux.Vote) mux.Set { return said(votes, mux.VerdictYes) }
 
 // SaidNo returns the masters whose vote is no.
-func SaidNo(votes []mux.Vote) (all mux.Set) {
+func SaidNo(votes []mux.Vote) mux.Set { return said(votes, mux.VerdictNo) }
+
+func said(votes []mux.Vote, verdict mux.Verdict) (all mux.Set) {
 	for i := range votes {
-		if votes[i].Verdict == mux.VerdictNo {
+		if votes[i].Verdict == verdict {
 			all = all.With(i)
 		}
 	}
