@@ -1,23 +1,38 @@
 package mux
 
 import (
+	"runtime"
+	"sync"
 	"time"
 
 	"github.com/redburst/redburst/conn/clock"
 )
 
-// HoldTick keeps the driver of last resort away: only callers drive from now on.
+// held has every Mux whose tick is kept away.
+var held sync.Map
+
+// HoldTick keeps the driver of last resort away: only callers drive from now on. One that is about to drive does so first.
 func (m *Mux) HoldTick() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.armed && m.tick.Stop() {
-		m.wg.Done()
+	if _, ok := held.LoadOrStore(m, true); ok {
+		return
+	}
+	for m.armed {
+		if m.tick.Stop() {
+			m.wg.Done()
+			break
+		}
+		m.mu.Unlock()
+		runtime.Gosched()
+		m.mu.Lock()
 	}
 	m.armed = true
 }
 
 // Tick has the driver of last resort drive now. HoldTick must have kept it away.
 func (m *Mux) Tick() {
+	held.Delete(m)
 	m.wg.Add(1)
 	m.onTick()
 }

@@ -2,6 +2,7 @@ package mux_test
 
 import (
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"testing"
@@ -90,6 +91,60 @@ func TestARefusedOperationWaitsForTheFirstMaster(t *testing.T) {
 			}
 		}
 		require.True(t, seen, "case %d", i)
+	}
+}
+
+// Each master is waited for as long as it needs: one that comes next may be farther away than the first.
+func TestARefusedOperationWaitsForAFarMasterThatIsNext(t *testing.T) {
+	t.Parallel()
+	const far = 50 * time.Millisecond
+	asked, answer := make(chan bool, 10), make(chan bool)
+	at := func(id string, d time.Duration, say script) string {
+		f := &fakeMaster{id: id}
+		return conntest.Listen(t, func(c net.Conn) {
+			conntest.Answer(c, func(args []string) (string, bool) {
+				time.Sleep(d)
+				if reply, ok := f.handshake(args); ok {
+					return reply, true
+				}
+				return say(args)
+			})
+		})
+	}
+	says := func(what string) script { return func([]string) (string, bool) { return what, true } }
+	m := open(t, mux.Config{StallTime: time.Minute, Masters: []string{
+		at("a", 0, func([]string) (string, bool) {
+			asked <- true
+			<-answer
+			return saysYes, true
+		}),
+		at("b", far, says(saysYes)), at("c", 0, says(saysNo)), at("d", 0, says(saysNo)), at("e", 0, says(saysNo)),
+	}})
+	waitUp(t, m, 5)
+	op, seen := vote("k"), false
+	for k := 0; k < 50 && !seen; k++ { // a busy machine may be late; and an Op that was used before
+		op.Verdict, op.Lead, op.Timeout = verdictOne, true, time.Minute
+		done := make(chan error, 1)
+		go func() { done <- m.Do(t.Context(), op) }()
+		conntest.Soon(t, "the first is asked", asked)
+		eventually(t, "the others have said no", func() bool {
+			s := m.Masters()
+			return s[2].Owed+s[3].Owed+s[4].Owed == 0
+		})
+		answer <- true
+		require.NoError(t, conntest.Soon(t, "it is decided", done))
+		seen = op.Votes[1].Verdict == mux.VerdictYes
+		eventually(t, "it has answered", func() bool { return m.Masters()[1].Owed == 0 })
+	}
+	require.True(t, seen)
+	for _, timeout := range []time.Duration{far / 10, far / 2} { // but never beyond the operation's own time
+		op.Timeout = timeout
+		m.Post(op)
+		conntest.Soon(t, "the first is asked", asked)
+		answer <- true
+		m.Wait(t.Context(), op)
+		require.NotEqual(t, mux.VerdictYes, op.Votes[1].Verdict)
+		eventually(t, "it has answered", func() bool { return m.Masters()[1].Owed == 0 })
 	}
 }
 

@@ -95,7 +95,7 @@ func (m *Mux) Forget(op *Op) {
 }
 
 // ForgetInHook is [Mux.Forget] for what is called with the Mux locked: a hook of the [Config], or a
-// function of an [Op]. Nobody else may call it.
+// function of an [Op] other than OnDecided, which is called while operations are gone through. Nobody else may call it.
 func (m *Mux) ForgetInHook(op *Op) {
 	if op.pending {
 		m.decide(op, clock.Now(), ErrForgotten)
@@ -165,8 +165,7 @@ func (m *Mux) start(op *Op, now time.Duration, wanted bool) (ours bool) {
 		if refusal != nil {
 			m.decide(op, now, refusal)
 		} else if op.Timeout > 0 {
-			op.deadline = clock.After(now, op.Timeout)
-			m.expireBy(op.deadline)
+			m.expireOp(op, clock.Forever)
 		}
 	}
 	if refusal != nil {

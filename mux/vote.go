@@ -83,12 +83,21 @@ func (m *Mux) cast(op *Op, i int, v Verdict, err error) {
 // settle decides an operation if the votes that were cast do.
 func (m *Mux) settle(op *Op, now time.Duration) {
 	switch won := op.yes >= op.quorum; {
-	case op.open > 0 && (won && op.decided || op.All || !won && (op.Thorough || op.yes+op.open >= op.quorum)):
+	case op.open == 0:
+	case op.All:
 		return
-	case op.open > 0 && won && op.Grace > 0:
-		m.waitUntil(op, clock.After(now, op.Grace))
+	case won && op.Grace > 0:
+		if !op.decided {
+			m.waitUntil(op, clock.After(now, op.Grace))
+		}
 		return
-	case op.open > 0 && !won && op.Lead:
+	case !won && (op.Thorough || op.yes+op.open >= op.quorum):
+		if op.decided { // a yes was lost in the grace
+			op.decided = false
+			m.expireOp(op, clock.Forever)
+		}
+		return
+	case !won && op.Lead:
 		if until := m.leadUntil(op, now); until != 0 {
 			m.waitUntil(op, until)
 			return
@@ -100,10 +109,16 @@ func (m *Mux) settle(op *Op, now time.Duration) {
 // waitUntil has an operation that is decided wait for other votes.
 func (m *Mux) waitUntil(op *Op, until time.Duration) {
 	op.decided = true
-	if op.deadline == 0 || until < op.deadline {
-		op.deadline = until
-		m.expireBy(until)
+	m.expireOp(op, until)
+}
+
+// expireOp has an operation end at a time, or at its timeout if that comes first.
+func (m *Mux) expireOp(op *Op, at time.Duration) {
+	if op.Timeout > 0 {
+		at = min(at, clock.After(op.Started, op.Timeout))
 	}
+	op.deadline = at
+	m.expireBy(at)
 }
 
 // decideAll ends all operations with an error. If spare is set, it leaves those that persist and that
