@@ -7,8 +7,9 @@ import (
 	"github.com/redburst/redburst/conn/clock"
 )
 
-// leastLead is the least time that an operation waits for the first master's vote (Op.Lead). A busy machine is that late.
-const leastLead = 20 * time.Millisecond
+// leastLead is the least time that an operation waits for the first master's vote (Op.Lead). A busy machine is that late:
+// with 20 ms, one in some thousand contenders had given up when its vote came. If the first master hangs, one operation waits in vain.
+const leastLead = 50 * time.Millisecond
 
 // Leading returns the master of a set that comes first in an order that all clients have in common: that of the
 // servers' run ids, or of their addresses where INFO does not say these. It returns -1 for the empty set. A master

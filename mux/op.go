@@ -59,7 +59,7 @@ type Op struct {
 	Grace time.Duration
 	// Lead has an operation that a quorum of yes has become impossible for wait for the vote of the
 	// master that comes first (see [Mux.Leading]) of those that were asked and can vote. It waits for
-	// max(4 [Mux.RTT], 20 ms, 2 round trips of that master), from when it was asked or owes a reply
+	// max(4 [Mux.RTT], 50 ms, 2 round trips of that master), from when it was asked or owes a reply
 	// since. It is no failure if the vote does not come: then the next master is the first. If the
 	// first has said yes, it waits for the others as long.
 	Lead bool

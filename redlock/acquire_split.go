@@ -27,6 +27,9 @@ import (
 const (
 	splitAsks     = 7 // questions in an attempt, at the most
 	minSplitPause = time.Millisecond
+
+	// For how long an answer is waited for, if others may do without it. A busy machine is that late.
+	splitPatience = 50 * time.Millisecond
 )
 
 // resolve goes on with an attempt that has met a split. The lock would be valid until then. It leaves in the call the
@@ -41,7 +44,7 @@ func (m *Mutex) resolve(ctx context.Context, k *call, err error, until time.Dura
 	k.kept = append(k.kept[:0], op.Votes...)
 	votes := k.kept
 	owing = asked &^ quorum.AnsweredBy(votes)
-	patience := c.shortTimeout(m.timeout, minShortTimeout)
+	patience := c.shortTimeout(m.timeout, splitPatience)
 	for i := range votes { // a master that is far gets the time that it needs
 		if votes[i].Verdict == VerdictNo {
 			patience = max(patience, 2*votes[i].RTT)

@@ -25,7 +25,7 @@
 // clients have in common. It keeps its votes, and asks the others again, seven times at most; the
 // rest give up. acquire_split.go has the rule. An attempt pays for that only if it has met a split.
 // But who does not wait for a holder, and is refused, waits for the answer of the first master: if
-// that one is slow, for at most four round trips, 20 ms, or two of its own. A client that may not
+// that one is slow, for at most four round trips, 50 ms, or two of its own. A client that may not
 // use INFO goes by the masters' addresses instead of their run ids. If others go by another order,
 // nobody may have the lock after a split, as before.
 //

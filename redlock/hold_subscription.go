@@ -65,6 +65,7 @@ type heldSubscription struct {
 	keepAlive *keepAlive // that has asked
 	keys      [1]interest
 	news      mux.Set // masters that have notified, or answered without the token, since the last own write; see hearer
+	change    int     // changes[change-1] is its own; 0 if it has none there. A master may notify without end.
 
 	// Guarded by renewer.mu.
 	wantedAt time.Duration // when the lock is to be renewed because of a change; 0 if there was none
@@ -172,9 +173,15 @@ func (s *heldSubscription) wrote() {
 
 func (s *heldSubscription) changed(int) *mux.Set { return &s.news }
 
-// told gives a change to the goroutine.
+// told gives a change to the goroutine. Those that it has not taken yet are one.
 func (s *heldSubscription) told(enough, all bool) {
+	if s.change > 0 {
+		c := &s.of.changes[s.change-1]
+		c.all, c.urgent = c.all && all, c.urgent || enough
+		return
+	}
 	s.of.changes = append(s.of.changes, change{s, all, enough})
+	s.change = len(s.of.changes)
 	s.of.sleeper.wakeInHook()
 }
 
@@ -197,6 +204,9 @@ func (hs *heldSubscriptions) listen() {
 		hs.core.notices.mu.Lock()
 		connected, over := hs.connected, hs.n == 0
 		changes, hs.changes = hs.changes, changes[:0]
+		for i := range changes {
+			changes[i].of.change = 0
+		}
 		hs.connected, hs.listening = false, !over
 		hs.core.notices.mu.Unlock()
 		if over {

@@ -265,6 +265,51 @@ func TestFlushSpreadsTheRenewals(t *testing.T) {
 	})
 }
 
+// A master that notifies without end takes no memory of the client: what nobody has looked at yet is one change for each lock.
+func TestEndlessNotificationsAreOneChange(t *testing.T) {
+	notifying(t, 5, func(t *testing.T, c *Client, r *notifiedRounds) {
+		for _, key := range []string{"k", "l"} {
+			m := c.NewMutex(key, time.Minute)
+			require.NoError(t, m.TryLock(t.Context()))
+			_, stop := m.KeepAlive(t.Context())
+			defer stop()
+		}
+		settle()
+		for range 2 { // also after they were looked at
+			r.hook(func() {
+				for range 1000 {
+					c.notices.push(0, nil)
+				}
+				c.notices.mu.Lock()
+				defer c.notices.mu.Unlock()
+				require.Len(t, c.renewer.subscriptions.changes, 2)
+			})
+			sent := c.Stats().RenewalsNotified
+			settle()
+			require.Equal(t, sent+2, c.Stats().RenewalsNotified)
+		}
+	})
+}
+
+// What is one change with another is as urgent as the more urgent of the two, and spread only if both are.
+func TestChangesThatAreOne(t *testing.T) {
+	for name, c := range map[string]struct{ first, second, want change }{
+		"both of all keys":   {change{all: true}, change{all: true}, change{all: true}},
+		"then of its own":    {change{all: true}, change{}, change{}},
+		"its own before":     {change{}, change{all: true}, change{}},
+		"then it is enough":  {change{}, change{urgent: true}, change{urgent: true}},
+		"it has been enough": {change{all: true, urgent: true}, change{}, change{urgent: true}},
+	} {
+		hs := new(heldSubscriptions)
+		hs.sleeper = newSleeper(new(core))
+		s := &heldSubscription{of: hs}
+		s.told(c.first.urgent, c.first.all)
+		s.told(c.second.urgent, c.second.all)
+		c.want.of = s
+		require.Equal(t, []change{c.want}, hs.changes, name)
+	}
+}
+
 // All locks are asked for again on a new connection.
 func TestNewConnectionIsAsked(t *testing.T) {
 	notifying(t, 5, func(t *testing.T, c *Client, r *notifiedRounds) {
