@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What docs/coming-from.md says of other clients that share a key with us. Each of them is played
+// What docs/coming-from.md and docs/coming-from-others.md say of other clients that share a key with us. Each of them is played
 // here by the commands that it sends.
 
 // theOnly starts one master, as older clients know no more than one. It returns a client of ours, and
