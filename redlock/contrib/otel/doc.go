@@ -40,6 +40,7 @@
 //
 //	redlock.lock.attempts          {attempt}   redlock.outcome: ok, held, no_quorum, expired, cancelled
 //	redlock.lock.released          {lock}      confirmed by a quorum
+//	redlock.release.failed         {release}   no quorum has confirmed it, or its lock had been lost
 //	redlock.lock.extended          {lock}      by Extend
 //	redlock.lock.lost              {lock}      contexts of KeepAlive that ended because of it
 //	redlock.lock.kept              {keepalive} that renew a lock now; a lock can have several
@@ -50,6 +51,9 @@
 //	redlock.events.dropped         {event}     left out, as an Observer was too slow
 //	redlock.events.waiting         {event}     that the slowest Observer is still to be told
 //	redlock.fence.raised           {lock}      took a second round to agree on their fence
+//	redlock.second.taken           {lock}      second locks, behind the one on the masters (redlock.WithSecond)
+//	redlock.second.time            s           that taking them has taken
+//	redlock.second.failed          {lock}      released again, as the second lock was not to be had
 //	redlock.wait.wakes             {wake}      redlock.wake.reason: free, held, expiry, local, poll
 //	redlock.master.status          1           1 for the redlock.master.phase that it is in, 0 for the others
 //	redlock.master.rtt             s           smoothed round trip
@@ -63,7 +67,8 @@
 //	redlock.round.duration         s           redlock.operation, redlock.outcome
 //	redlock.wait.duration          s           redlock.outcome; of a Lock that had to wait
 //	redlock.hold.duration          s           from taking a lock to releasing it
-//	redlock.master.phase_changes   {change}    redlock.master.phase, also between two exports
+//	redlock.master.phase_changes   {change}    a master has entered redlock.master.phase, or is in it for another
+//	                                           reason (another error); also between two exports
 //
 // Keys are no attributes of metrics, as there can be any number of them. [WithKeyLabel] makes one, redlock.key,
 // of what they have in common.

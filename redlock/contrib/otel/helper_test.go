@@ -166,6 +166,10 @@ func (b *bench) collected(t *testing.T) map[string]float64 {
 				for _, p := range d.DataPoints {
 					add(m.Name, p.Attributes, float64(p.Value))
 				}
+			case metricdata.Sum[float64]:
+				for _, p := range d.DataPoints {
+					add(m.Name, p.Attributes, p.Value)
+				}
 			case metricdata.Gauge[float64]:
 				for _, p := range d.DataPoints {
 					add(m.Name, p.Attributes, p.Value)

@@ -1,9 +1,12 @@
 package redlockotel
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 )
 
 func TestMetricsOfAClient(t *testing.T) {
@@ -87,7 +91,7 @@ func TestAllStatsAreReported(t *testing.T) {
 	require.NoError(t, err)
 	want := map[string]float64{
 		"events.dropped": 29, "events.waiting": 30,
-		"release.failed": 24, "second.taken": 25, "second.time": 26000, "second.failed": 27, "renewal.notified": 28,
+		"release.failed": 24, "second.taken": 25, "second.time": 26, "second.failed": 27, "renewal.notified": 28,
 		"lock.attempts{ok}": 1, "lock.attempts{held}": 2, "lock.attempts{no_quorum}": 3, "lock.attempts{expired}": 4,
 		"lock.attempts{cancelled}": 5, "lock.released": 6, "lock.extended": 7, "renewal.sent": 8, "renewal.failed": 9,
 		"fence.raised": 10, "lock.lost": 11, "wait.wakes{free}": 12, "wait.wakes{held}": 13, "wait.wakes{expiry}": 14,
@@ -104,6 +108,32 @@ func TestAllStatsAreReported(t *testing.T) {
 	require.Equal(t, 27, reflect.TypeFor[redlock.Stats]().NumField(), "what is new is there")
 	require.NoError(t, r.Unregister())
 	require.Empty(t, b.collected(t))
+}
+
+// The page lists what there is, with its unit, and nothing else.
+func TestThePageListsEachMetric(t *testing.T) {
+	page, err := os.ReadFile("doc.go")
+	require.NoError(t, err)
+	_, page, _ = bytes.Cut(page, []byte("# Metrics"))
+	listed, there := map[string]string{}, map[string]string{}
+	for _, m := range regexp.MustCompile(`(?m)^//\t(redlock\.\S+) +(\S+)`).FindAllStringSubmatch(string(page), -1) {
+		require.NotContains(t, listed, m[1])
+		listed[m[1]] = m[2]
+	}
+	reader := metric.NewManualReader()
+	telemetry, err := New(WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))))
+	require.NoError(t, err)
+	_, err = telemetry.watch(func() redlock.Stats { return redlock.Stats{Masters: []redlock.MasterStats{{Addr: "a:1"}}} })
+	require.NoError(t, err)
+	for _, e := range []redlock.Event{{Kind: redlock.EventRound, Held: 1}, {Kind: redlock.EventWaited}, {Kind: redlock.EventMaster, Master: &redlock.MasterStats{}}} {
+		telemetry.Observer()(t.Context(), &e)
+	}
+	var data metricdata.ResourceMetrics
+	require.NoError(t, reader.Collect(t.Context(), &data))
+	for _, m := range data.ScopeMetrics[0].Metrics {
+		there[m.Name] = m.Unit
+	}
+	require.Equal(t, there, listed)
 }
 
 func TestPlaceOfAMaster(t *testing.T) {

@@ -49,7 +49,6 @@ var numbers = []number{
 	one("redlock.renewal.notified", "{renewal}", "Renewals sent at once, as masters had notified of a change of the key.", true, func(s *redlock.Stats) uint64 { return s.RenewalsNotified }),
 	one("redlock.release.failed", "{release}", "Releases that no quorum has confirmed, or whose lock had been lost.", true, func(s *redlock.Stats) uint64 { return s.ReleaseFailed }),
 	one("redlock.second.taken", "{lock}", "Second locks taken, behind the one on the masters.", true, func(s *redlock.Stats) uint64 { return s.Second.Count }),
-	one("redlock.second.time", "ms", "The time that taking second locks has taken.", true, func(s *redlock.Stats) uint64 { return uint64(s.Second.Sum.Milliseconds()) }),
 	one("redlock.second.failed", "{lock}", "Locks released again, as the second lock was not to be had.", true, func(s *redlock.Stats) uint64 { return s.SecondFailed }),
 	one("redlock.events.dropped", "{event}", "Events left out, as an Observer was too slow.", true, func(s *redlock.Stats) uint64 { return s.EventsDropped }),
 	one("redlock.events.waiting", "{event}", "Events that the slowest Observer is still to be told.", false, func(s *redlock.Stats) uint64 { return uint64(s.EventsWaiting) }),
@@ -107,7 +106,9 @@ func (t *Telemetry) watch(stats func() redlock.Stats) (metric.Registration, erro
 	}
 	rtt, err := t.meter.Float64ObservableGauge("redlock.master.rtt", metric.WithUnit("s"),
 		metric.WithDescription("Smoothed round trip of the master; 0 before the first."))
-	if err := errors.Join(append(errs, err)...); err != nil {
+	second, err2 := t.meter.Float64ObservableCounter("redlock.second.time", metric.WithUnit("s"),
+		metric.WithDescription("The time that taking second locks has taken."))
+	if err := errors.Join(append(errs, err, err2)...); err != nil {
 		return nil, err
 	}
 	return t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
@@ -117,11 +118,12 @@ func (t *Telemetry) watch(stats func() redlock.Stats) (metric.Registration, erro
 				o.ObserveInt64(instruments[i], int64(value), t.with(attributes))
 			})
 		}
+		o.ObserveFloat64(second, s.Second.Sum.Seconds(), t.with(nil))
 		for _, m := range s.Masters {
 			o.ObserveFloat64(rtt, m.RTT.Seconds(), t.with(place(m.Addr)))
 		}
 		return nil
-	}, append(all, rtt)...)
+	}, append(all, rtt, second)...)
 }
 
 // with is the attributes, and those that all metrics have.

@@ -11,12 +11,16 @@
 //
 //	redlock_attempts_total{outcome}               attempts to take a lock: ok, held, no_quorum, expired, cancelled
 //	redlock_released_total                        locks released, confirmed by a quorum
+//	redlock_releases_failed_total                 releases that no quorum has confirmed, or whose lock had been lost
 //	redlock_extended_total                        locks extended by Extend
 //	redlock_renewals_total                        renewals sent by KeepAlive
 //	redlock_renewals_failed_total                 ... and without success
 //	redlock_renewals_notified_total               ... at once, as masters had notified of a change of the key
 //	redlock_lost_total                            contexts of KeepAlive that ended because the lock was lost
 //	redlock_fences_raised_total                   locks that took a second round to agree on their fence
+//	redlock_second_locks_total                    second locks taken, behind the one on the masters (WithSecond)
+//	redlock_second_locks_seconds_total            ... and the time that this has taken
+//	redlock_second_locks_failed_total             locks released again, as the second lock was not to be had
 //	redlock_wakes_total{reason}                   waits that ended: free, held, expiry, local, poll
 //	redlock_waiting                               goroutines that wait in Lock
 //	redlock_kept                                  KeepAlives that renew a lock; a lock can have several
@@ -36,7 +40,8 @@
 //	redlock_wait_duration_seconds{outcome}        a Lock that had to wait
 //	redlock_hold_duration_seconds                 from taking a lock to releasing it
 //	redlock_master_phase_changes_total{master,phase}
-//	                                              that a master has entered a phase, also between two scrapes
+//	                                              that a master has entered a phase, or is in it for another reason
+//	                                              (down, then down with another error); also between two scrapes
 //
 // A lock that is held is in redlock_kept only if it is kept alive, as Do, Lead and KeepAlive do. Of the
 // others the client knows nothing until they are released. Nor does it know how long a lock was held that

@@ -90,11 +90,8 @@ func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 	for _, c := range m.observed() {
 		c.Describe(to)
 	}
-	for _, c := range counts {
-		to <- c.desc
-	}
-	for _, d := range [...]*prometheus.Desc{attempts, wakes, masterPhase, masterRTT, masterReplies, masterFailures, masterOwed, masterDebts} {
-		to <- d
+	for _, n := range numbers {
+		to <- n.desc
 	}
 }
 

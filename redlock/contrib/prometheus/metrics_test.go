@@ -2,7 +2,9 @@ package redlockprom
 
 import (
 	"fmt"
+	"os"
 	"reflect"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -106,6 +108,25 @@ func TestAllStatsAreCollected(t *testing.T) {
 	require.Equal(t, want, got)
 	require.Equal(t, "invalid", mux.Phase(len(phases)).String(), "all phases are there")
 	require.Equal(t, 27, reflect.TypeFor[redlock.Stats]().NumField(), "what is new is there")
+}
+
+// The page lists what there is, with its labels, and nothing else.
+func TestThePageListsEachMetric(t *testing.T) {
+	page, err := os.ReadFile("doc.go")
+	require.NoError(t, err)
+	listed, there := map[string]string{}, map[string]string{}
+	for _, m := range regexp.MustCompile(`(?m)^//\t(redlock_\w+)(?:\{(.*)\})?`).FindAllStringSubmatch(string(page), -1) {
+		require.NotContains(t, listed, m[1])
+		listed[m[1]] = m[2]
+	}
+	all := make(chan *prometheus.Desc, 100)
+	New().Describe(all)
+	close(all)
+	for d := range all {
+		m := regexp.MustCompile(`fqName: "(\w+)".* variableLabels: \{(.*)\}}$`).FindStringSubmatch(d.String())
+		there[m[1]] = m[2]
+	}
+	require.Equal(t, there, listed)
 }
 
 // only collects the Stats that it is given.
