@@ -103,6 +103,7 @@ func TestReadmeCommandsExist(t *testing.T) {
 	others := map[string]bool{
 		"export REDLOCK_MASTERS=redis-a:6379,redis-b:6379,redis-c:6379":                      true,
 		"for p in 7001 7002 7003; do redis-server --port $p --save '' --daemonize yes; done": true,
+		"for p in 7001 7002 7003; do redis-cli -p $p shutdown nosave; done":                  true,
 		"go mod init try && go get " + module + "/redlock":                                   true,
 		"go run .":      true,
 		"git log -2 -p": true,
