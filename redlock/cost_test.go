@@ -132,6 +132,48 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
+// What distance costs: the median time of a lock with its release, by the round trip to the masters and the kind of the
+// lock. Of three masters "10,10,50" has one that is farther away, and "0,50,50" one that is near.
+func BenchmarkDistance(b *testing.B) {
+	const ms = time.Millisecond
+	kinds := []struct {
+		name    string
+		release bool
+		opts    []redlock.Option
+	}{
+		{name: "Unlock"}, {"Release", true, nil}, {"fence", false, []redlock.Option{redlock.WithFence()}},
+		{"two keys", false, []redlock.Option{redlock.WithKeys("other")}}, {"reader", false, []redlock.Option{redlock.WithShared()}},
+		{"permit", false, []redlock.Option{redlock.WithPermits(4)}},
+	}
+	for _, trips := range [][]time.Duration{{0, 0, 0}, {ms, ms, ms}, {10 * ms, 10 * ms, 10 * ms}, {50 * ms, 50 * ms, 50 * ms}, {10 * ms, 10 * ms, 50 * ms}, {0, 50 * ms, 50 * ms}} {
+		masters := redlocktest.Start(b, len(trips), redlocktest.WithLinks())
+		c := openOn(b, masters, nil)
+		var name []string
+		for i, trip := range trips {
+			masters.Delay(i, trip/2)
+			name = append(name, strconv.FormatInt(trip.Milliseconds(), 10))
+		}
+		for _, kind := range kinds {
+			b.Run(strings.Join(name, ",")+"/"+kind.name, func(b *testing.B) {
+				m := c.NewMutex("k", time.Minute, kind.opts...)
+				took := make([]float64, 0, b.N)
+				for b.Loop() {
+					start := time.Now()
+					require.NoError(b, m.TryLock(b.Context()))
+					if kind.release {
+						require.NoError(b, m.Release())
+					} else {
+						require.NoError(b, m.Unlock(b.Context()))
+					}
+					took = append(took, float64(time.Since(start)))
+				}
+				b.ReportMetric(median(took)/1e6, "ms")
+				b.ReportMetric(0, "ns/op")
+			})
+		}
+	}
+}
+
 // What the masters remember, in bytes of one master for each lock. Give it a fixed number of locks, of which there are many:
 // -benchtime 20000x. Of a few locks, the buffers of the connections would be the most.
 func BenchmarkMasterMemory(b *testing.B) {
