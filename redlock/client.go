@@ -61,7 +61,8 @@ func New(cfg Config) (*Client, error) {
 }
 
 // Open connects to the masters. It returns as soon as a majority is connected. The others go on
-// connecting in the background.
+// connecting in the background. A majority of two masters is both, and one of four may fail as of
+// three: so take three or five.
 //
 // A minority that is down is no error. Nor is a minority that can never serve (a node of a
 // cluster, a replica, a wrong password). Stats and EventMaster show these masters.

@@ -46,7 +46,8 @@ type Stats struct {
 	Hold    Latency // from taking a lock to releasing it
 	Second  Latency // from having a lock on the masters to having the second one, too
 
-	Masters []MasterStats // in the order of Config.Masters
+	// Masters are in the order of Config.Masters. Locks need a majority of them to be up: both of two, three of four.
+	Masters []MasterStats
 }
 
 // Latency sums up a distribution of durations. P99 is an upper bound, and at most an eighth

@@ -368,6 +368,8 @@ func findNumber(inspections []*inspection) []finding {
 	switch what := fmt.Sprintf("%s: ", plural(n, "master")); {
 	case n == 1:
 		return []finding{{risky, what + "if it fails, nobody gets a lock", "use three or five", addresses(inspections)}}
+	case n == 2:
+		return []finding{{risky, what + "if either fails, nobody gets a lock: that is worse than one master, where only one can fail", "use three or five", addresses(inspections)}}
 	case n%2 == 0:
 		return []finding{{risky, fmt.Sprintf("%s%d may fail, as with %d, and contenders can split the votes evenly", what, (n-1)/2, n-1),
 			"use an odd number", addresses(inspections)}}

@@ -309,7 +309,7 @@ func TestFindingsAboutTheFleet(t *testing.T) {
 	a, b, c := server("a:1", "7.0.1"), server("b:1", "7.2.0"), server("c:1", "7.4.0")
 	require.Empty(t, whats(a, b, c))
 	require.Equal(t, []string{"risky 1 master: if it fails, nobody gets a lock"}, whats(a))
-	require.Equal(t, []string{"risky 2 masters: 0 may fail, as with 1, and contenders can split the votes evenly"}, whats(a, b))
+	require.Equal(t, []string{"risky 2 masters: if either fails, nobody gets a lock: that is worse than one master, where only one can fail"}, whats(a, b))
 	require.Equal(t, []string{"risky have different major versions"}, whats(a, b, server("d:1", "6.2.0")))
 	require.Equal(t, []string{"risky are on one host, and fail together with it"}, whats(a, b, server("a:2", "7.0.0")))
 	down := &inspection{address: "d:1", err: errors.New("d:1: connect: no route")}
