@@ -525,3 +525,95 @@ func TestComingFromNodeRedlock(t *testing.T) {
 		}
 	}
 }
+
+// node-redlock tries again under the same value, and releases nothing in between.
+func TestComingFromNodeRedlockItsOwnKeysAreInItsWay(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	say := func(i int, args ...string) any {
+		v, err := masters.Do(i, args...)
+		require.NoError(t, err)
+		return v
+	}
+	acquire := func() (yes int) {
+		for i := range masters.N() {
+			if say(i, "EVAL", "if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return 1",
+				"1", "k", "theirs", "30000") == int64(1) {
+				yes++
+			}
+		}
+		return yes
+	}
+	say(1, "SET", "k", "another")
+	say(2, "SET", "k", "another")
+	require.Equal(t, 1, acquire())
+	say(1, "DEL", "k")
+	require.Equal(t, 1, acquire(), "it has two keys by now, and counts the first as a no")
+	require.Zero(t, acquire())
+	require.ErrorIs(t, openOn(t, masters, nil).NewMutex("k", long).TryLock(t.Context()), redlock.ErrHeld)
+	say(0, "DEL", "k") // as it does when it gives up
+	say(1, "DEL", "k")
+	require.Equal(t, 2, acquire())
+}
+
+// What reads the key by GET or GETRANGE before it sets it fails while our readers hold the lock, and leaves them alone.
+func TestComingFromScriptsThatReadTheKey(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	c := openOn(t, masters, nil)
+	reader := c.NewMutex("k", long, redlock.WithShared())
+	require.NoError(t, reader.TryLock(t.Context()))
+	for name, script := range map[string]string{
+		"go-zero": "if redis.call('GET', KEYS[1]) == ARGV[1] then return 1 end return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', 500)",
+		"bsm": "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', 500) then return 1 end " +
+			"if redis.call('GETRANGE', KEYS[1], 0, 5) == ARGV[1] then return redis.call('SET', KEYS[1], ARGV[1], 'PX', 500) end",
+	} {
+		_, err := masters.Do(0, "EVAL", script, "1", "k", "theirs")
+		require.ErrorContains(t, err, "WRONGTYPE", name)
+	}
+	require.NoError(t, reader.Extend(t.Context()))
+	require.NoError(t, reader.Unlock(t.Context()))
+}
+
+// Redis::DistLock extends by SET XX, whatever the key holds.
+func TestComingFromDistLock(t *testing.T) {
+	t.Parallel()
+	c, say := theOnly(t)
+	m := c.NewMutex("k", long)
+	require.NoError(t, m.TryLock(t.Context()))
+	require.Equal(t, "OK", say("SET", "k", "theirs", "XX", "PX", "30000"))
+	require.ErrorIs(t, m.Extend(t.Context()), redlock.ErrNotHeld)
+	spares(t, m, say, "theirs")
+}
+
+// Symfony keeps a sorted set of tokens, and the times at which they end. A writer is one more member.
+func TestComingFromSymfony(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	c := openOn(t, masters, nil)
+	save := func() bool {
+		v, err := masters.Do(0, "EVAL", `
+if redis.call("TYPE", KEYS[1]).ok == "string" then return 0 end
+local now = redis.call("TIME")
+now = now[1] * 1000 + math.floor(now[2] / 1000)
+redis.call("ZREMRANGEBYSCORE", KEYS[1], "-inf", now)
+if redis.call("ZCOUNT", KEYS[1], "-inf", "+inf") > 0 then return 0 end
+redis.call("ZADD", KEYS[1], now + 30000, ARGV[1])
+redis.call("ZADD", KEYS[1], now + 30000, "__write__")
+redis.call("PEXPIREAT", KEYS[1], redis.call("ZREVRANGE", KEYS[1], 0, 0, "WITHSCORES")[2])
+return 1`, "1", "k", "theirs")
+		require.NoError(t, err)
+		return v == int64(1)
+	}
+	for _, ours := range []*redlock.Mutex{c.NewMutex("k", long), c.NewMutex("k", long, redlock.WithShared())} {
+		require.NoError(t, ours.TryLock(t.Context()))
+		require.False(t, save(), "ours keeps its writer out")
+		require.NoError(t, ours.Unlock(t.Context()))
+		require.True(t, save())
+		require.ErrorIs(t, ours.TryLock(t.Context()), redlock.ErrHeld)
+		settled(t, c)
+		v, err := masters.Do(0, "ZREM", "k", "theirs", "__write__")
+		require.NoError(t, err)
+		require.Equal(t, int64(2), v, "we have left it alone")
+	}
+}
