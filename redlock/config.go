@@ -42,183 +42,97 @@ type Credentials = conn.Credentials
 // every field but Masters is a good default. As zero means the default, a drift factor or a
 // number of hand-overs of exactly zero is not possible.
 type Config struct {
-	// Masters are the addresses of 1 to 64 independent Redis masters, best an odd number:
+	// Masters are the addresses of 1 to 64 independent Redis masters, best three or five:
 	//
 	//	host:port
-	//	redis://user:password@host:port/db
-	//	rediss://...                                           over TLS
-	//	valkey://..., valkeys://...                            redis:// and rediss://
+	//	redis://user:password@host:port/db      rediss:// over TLS; valkey:// and valkeys:// are the same
 	//	unix:///path
-	//	sentinel://host:port,host:port,host:port/group         the master of a Sentinel group
-	//	sentinels://...                                        the same, over TLS
-	//	cluster://host:port,host:port,host:port                one slot of a Redis Cluster; see Prefix
-	//	clusters://...                                         the same, over TLS
+	//	sentinel://host:port,host:port/group    the master of a Sentinel group; sentinels:// over TLS
+	//	cluster://host:port,host:port           one slot of a Redis Cluster; clusters:// over TLS; see Prefix
 	//
-	// Give each group and each cluster once: a cluster is one master, however many it has. List
-	// three nodes of it: more than half of them must be up. List three of its sentinels or more. While half of those listed are
-	// down, a client stays with the master that it knows, and a client that starts has no master
-	// in that group.
-	//
-	// A password in an address is part of a string. Package fmt prints it if a Config is in an
-	// unexported field of what it prints. Give the password as Password, or by Credentials.
+	// Give each group and each cluster once, by three of its sentinels or nodes, or more. More than half of
+	// those must be up for a client that starts. A password in an address is part of a string, which package fmt
+	// may print: give it as Password, or by Credentials.
 	Masters []string
-	// Prefix stands before every key on the masters, also before those that are kept beside a
-	// lock, and nowhere else: people see a lock's key without it. It separates those who share
-	// masters, by the keys that an ACL allows. For a cluster it must have a hash tag, as {locks}: has:
-	// then all keys are in one slot of the cluster. Give it alike to all clients: with another
-	// prefix, a lock is another lock. It has up to 512 bytes, and none of the names that are kept
-	// beside a lock.
+	// Prefix stands before every key on the masters, and nowhere else: people see a lock's key without it. It separates
+	// those who share masters, by the keys that an ACL allows. For a cluster it must have a hash tag, as
+	// {locks}: has. Give it alike to all clients: with another prefix, a lock is another lock. It has up to 512 bytes.
 	Prefix string
 	// Username and Password are used where an address has none of its own.
 	Username string
 	Password Secret
-	// SentinelUsername and SentinelPassword are for sentinels. The client shows them only to
-	// sentinels that demand credentials, and never shows a sentinel the master's. If both have
-	// the same, give them twice.
+	// SentinelUsername and SentinelPassword are shown to sentinels alone, and only to those that demand credentials.
+	// No sentinel is shown the master's. If both have the same, give them twice.
 	SentinelUsername string
 	SentinelPassword Secret
-	// TrustAnySentinel makes a client that starts while half of a group's sentinels or more are
-	// down, or disagree, believe those that answer. It gives up what the majority is for: one
-	// sentinel that is wrong or hostile can then choose a server. That server is shown the
-	// master's credentials, and has the group's vote.
+	// TrustAnySentinel makes a client that starts while half of a group's sentinels or more are down, or disagree,
+	// believe those that answer. One that is wrong or hostile can then choose a server, which is shown the master's
+	// credentials, and has the group's vote.
 	TrustAnySentinel bool
-	// Credentials, if set, is called at every connect and reconnect to a master, and overrides
-	// Username, Password and those of the address. If the credentials expire, it is called again
-	// when half to three quarters of their time have passed, and the client tells the master the
-	// new ones on its live connection. The masters take turns: two are never told at once. If a
-	// master refuses the new ones, or there are none, the connection goes on with the old ones
-	// for as long as the master serves it, MasterStats.Err says why, and the client tries again.
-	// It is told which master, as Stats shows its address. It may give the certificates as well: the TLS of
-	// what it returns goes before that below. A live connection keeps its TLS.
-	// Credentials must return when its context ends. Several goroutines may call it at once.
+	// Credentials, if set, is called at every connect to a master, and overrides Username, Password and those of the
+	// address, and TLS if it returns one. It is told the master's address, as Stats shows it. If the credentials expire, it is called again
+	// when half to three quarters of their time have passed, and the master is told the new ones on its live
+	// connection, one master at a time. If there are none, or they are refused, the old ones serve on, MasterStats.Err
+	// says why, and the client tries again. It must return when its context ends. Several goroutines may call it at once.
 	Credentials func(ctx context.Context, master string) (Credentials, error)
 	// TLS, if set, is used for every master that is not on a Unix socket.
 	TLS *tls.Config
-	// Dialer, if set, makes the connections to masters, sentinels and nodes of clusters: for NAT, tunnels, proxies
-	// such as SOCKS, and addresses that servers name and that lead there from within alone. A
-	// net.Dialer's DialContext is one. The network is "tcp", or "unix" for an address as unix:///path, and the address
-	// is host:port, or the path, as Masters has it or a server named it. The client looks no name up then. So
-	// sentinels of a group must all give its place by name, or all by address; and without the right to INFO,
-	// a server that is given by two names is not found out.
-	//
-	// ctx ends with the call, and by the DialTimeout at the latest; the connection must outlive it. A Dialer that does
-	// not return by then is given up, and its connection is closed if there is one later. Of calls for one address
-	// four run at a time, those that were given up included. Calls run at once, in goroutines of their own. A panic
-	// counts as an error. An error counts as a master that is out of reach, whatever it says: to
-	// [Client.Replace], also a refused connection does not tell that a master is down, see [ShutDown].
-	//
-	// The client speaks TLS over the connection where TLS or the address asks for it, and expects the
-	// certificate of the name that Masters has, or the server has named: return no *tls.Conn for it. A link-local
-	// address, or a number in its place, that only a server has named is refused before the Dialer is asked. What a
-	// name leads to is for the Dialer to judge.
-	//
-	// The client owns the connection, and closes it. A *net.TCPConn or *net.UnixConn costs nothing but the
-	// call: the client takes its descriptor, and sets its keep-alive. Any other costs two goroutines, two
-	// descriptors, 32 KiB beside what the kernel buffers, and time in each round: with masters on the same
-	// machine, the median of an acquire was 1.2 to 1.4 times that without. Its Close must end its Read and Write. It
-	// is called at most 100 ms after the client is done with the connection, and Client.Close does not wait for it.
-	// What was on its way there, as a command that was given up, may still come to the master, as through any proxy.
+	// Dialer, if set, makes the connections: for tunnels, proxies, and addresses that lead there from within alone. A
+	// net.Dialer's DialContext is one. The network is "tcp" or "unix", and the address is as Masters has it or a
+	// server named it. ctx bounds the call; the connection must outlive it. The client speaks TLS over it, and owns it:
+	// its Close must end its Read and Write. An error counts as a master that is out of reach. What is no *net.TCPConn
+	// or *net.UnixConn costs two goroutines and some time. docs/managed.md has more.
 	Dialer func(ctx context.Context, network, address string) (net.Conn, error)
-	// ClientName is in the default Owner, and in the name that CLIENT LIST shows on the masters. That
-	// name also has the version of this module, the number of masters with a hash of their addresses,
-	// and the Owner. So 'redlock clients' finds who has another list. Empty means none.
+	// ClientName is in the default Owner, and in the name that CLIENT LIST shows on the masters.
 	ClientName string
-	// Owner is in front of every token, so that everybody can see who holds a lock. It is
-	// printable ASCII without spaces, up to 128 bytes. Empty means name@host:pid, or host:pid
-	// without a ClientName. It is a hint for people: any user who may write the key can write any
-	// name.
+	// Owner is in front of every token, so that everybody can see who holds a lock. It is printable ASCII without
+	// spaces, up to 128 bytes. Empty means name@host:pid, or host:pid without a ClientName. It is a hint: any
+	// user who may write the key can write any name.
 	Owner string
 
-	// DialTimeout bounds one connect with its handshake, and how long Open waits for a majority. A master that has
-	// taken the connection and not answered by then counts as down, and is waited for all the same: it may have a whole
-	// fleet to answer. Zero means 1 s.
+	// DialTimeout bounds one connect with its handshake, and how long Open waits for a majority. Zero means 1 s.
 	DialTimeout time.Duration
-	// RoundTimeout is how long a round waits for a quorum. Zero means a twentieth of the lock's
-	// TTL, but at least 200 ms, so that masters and processes can be busy, and at most 500 ms.
-	// For a TTL below 1 s it means a fifth of the TTL, but at least 20 ms. A slow master delays a
-	// round only if the quorum needs it.
+	// RoundTimeout is how long a round waits for a quorum. Zero means a twentieth of the lock's TTL, but at least
+	// 200 ms, so that masters and processes can be busy, and at most 500 ms. For a TTL below 1 s it means a fifth
+	// of the TTL, but at least 20 ms. A slow master delays a round only if the quorum needs it.
 	RoundTimeout time.Duration
 	// StallTime is how long a master may owe an answer and give none. After a quarter of it more,
 	// the client resets the connection, and the master counts as down. Zero means 1 s.
 	StallTime time.Duration
-	// BusyPoll, if positive, is for how long at most a call asks for its masters' answers again and
-	// again before its goroutine parks; 200 µs is a good value, and 10 ms the most. Zero means that it
-	// parks at once. It needs Linux: elsewhere New and Open refuse it.
-	//
-	// Use it where locks must be fast, masters answer within the limit, and a CPU is free for this
-	// process: a CPU that goes idle takes longer to come back than a near master takes to answer. With
-	// the masters and one caller on CPUs of their own, the median of an acquire with its release was
-	// 0.53 of that without, with one master, 0.64 with three, and 0.69 with five, for 0.78 to 0.94 of
-	// the CPU time. Thirty callers at once gain little. Where one master and the client shared all CPUs
-	// it was 2.0, for 2.3 times the CPU time: do not use it there. It switches itself off while answers
-	// take longer than the limit. It is for calls alone: a lock that is held or waited for costs hardly
-	// anything.
+	// BusyPoll, if positive, is for how long at most a call asks for its masters' answers again and again before its
+	// goroutine parks; 200 µs is a good value, and 10 ms the most. It needs Linux: elsewhere New and Open refuse it.
+	// Use it where locks must be fast, masters answer within the limit, and a CPU is free for this process: never
+	// where the masters share all CPUs with it. docs/distance.md says what it saves.
 	BusyPoll time.Duration
 	// DriftFactor is the share of the TTL by which the masters' clocks may run faster than ours
-	// over that TTL, from 0 to less than 1. Zero means 0.01. 2 ms are added to that share of
-	// the TTL.
+	// over that TTL, from 0 to less than 1. Zero means 0.01. 2 ms are added to that share.
 	DriftFactor float64
-	// RestartGuard is the longest TTL, or least hold with its drift ([WithMinHold]), that any
-	// client uses on these masters. No Mutex of this client can have a longer one. Zero means
-	// that it is not known.
+	// RestartGuard is the longest TTL, or least hold with its drift ([WithMinHold]), that any client uses on these
+	// masters. No Mutex of this client can have a longer one. A master that may have forgotten locks has no vote
+	// until its process has been known for so long: one that was started or flushed, is new in its place, took the place
+	// of another in its group, or was a replica.
 	//
-	// A master that may have forgotten locks has no vote until its process has been known for so long: one that
-	// was started, was flushed, is new in its place, has taken the place of another in its group, or was a replica
-	// in between. Which they are, a key tells that clients leave on each master ({prefix}:since, see the
-	// package comment and docs/restarts.md). Where no master has one yet, or the user has no right to it, uptime
-	// counts.
-	//
-	// Without a RestartGuard the guard is the longest TTL that this client has used, and it is for masters that
-	// are new to a list that is in use: who starts new masters and takes a lock waits for nothing.
-	//
-	// Some things no client can see. A backup may be copied back, or the end of a file be cut, while nobody runs:
-	// then delete that key before clients come. A client that starts cannot know, either, that all masters that
-	// others have used have lost their disks, or are out of its reach. And if a master was a
-	// replica for a moment, was asked for nothing meanwhile, and has kept its connection, no client can tell. Never
-	// make a master a replica.
+	// Without it, the guard is the longest TTL that this client has used, and it is for masters that are new to a
+	// list that is in use: who starts new masters and takes a lock waits for nothing. docs/restarts.md says how
+	// clients know, and what none can see, as a backup that is copied back. Never make a master a replica.
 	RestartGuard time.Duration
-	// FenceMemory is how long the masters remember a key's fence ([WithFence]) after the last
-	// lock with one can have ended. Zero means 24 h. It must be longer than any process can be
-	// paused and still write, and longer than the clients' wall clocks can differ. Give it alike
-	// to all clients: the last client that uses a lock decides.
-	//
-	// So long, and 24 h at most, is also how far a key's counter may be ahead of this process's
-	// wall clock for the client to believe it, and how far this clock may be ahead of a master's
-	// for the master to move the counter. So a master that lies, or a person who writes a counter,
-	// can make the fence jump by this much at most.
+	// FenceMemory is how long the masters remember a key's fence ([WithFence]) after the last lock with one can
+	// have ended. Zero means 24 h. It must be longer than any process can be paused and still write, and longer than
+	// the clients' wall clocks can differ. So long, and 24 h at most, is also how far a counter may be ahead
+	// of a client's wall clock, and that clock ahead of a master's. Give it alike to all clients.
 	FenceMemory time.Duration
-	// Durable declares that all masters persist every write before they answer (appendonly yes, appendfsync
-	// always), and that each address comes back with its own disk. Then a master that was restarted has a vote at once,
-	// if its disk has been known for a RestartGuard. Durable needs one: masters that are new, or have a new
-	// disk, are told by it. It counts for nothing with a master that denies it: one that lets us not run INFO, has
-	// no append-only file, or was a replica before. A master of a Sentinel group is never exempt. After all
-	// else that makes it untrue, as a backup that is copied back, delete the key {prefix}:since there before
-	// clients come.
+	// Durable declares that all masters persist every write before they answer (appendonly yes, appendfsync always),
+	// and that each address comes back with its own disk. Then a master that was restarted has a vote at once, if its
+	// disk has been known for a RestartGuard, which Durable needs. It counts for nothing with a master that
+	// denies it, and with one of a Sentinel group. See docs/restarts.md.
 	//
-	// Of a cluster it declares more: that whoever takes over a slot has all that was answered before,
-	// and that its predecessor then answers nothing, as Amazon MemoryDB promises. Then no failover
-	// silences the cluster. An ordinary cluster forgets the latest writes in a failover, however
-	// durable its nodes are: never set Durable if there is one among the masters.
+	// Of a cluster it declares that whoever takes over a slot has all that was answered before, and that its
+	// predecessor then answers nothing, as Amazon MemoryDB promises. An ordinary cluster forgets the latest writes in a
+	// failover, however durable its nodes are: never set Durable if there is one among the masters.
 	Durable bool
-	// Handovers is how many times in a row a released lock goes to the next waiter of this client
-	// at once. After that, waiters of other processes get a chance first, if there are any; and
-	// also after 4 ms, or four round trips if that is longer. After 10 ms, or thirty round trips,
-	// the lock is released in any case: there may be others who only poll. Zero means 16.
-	// A number below zero means no limit, neither of number nor of time.
-	//
-	// The next waiter has the lock without the masters' word, under the same token, with what is
-	// left of the validity, and while at least half of it is left. The masters are asked at the
-	// same time, for the Unlock before it. By the assumptions of the package this is as good as
-	// the validity is. If they are broken (a majority was flushed), the next holder may work for
-	// a round trip under a lock that is lost, as the one before it did; then its KeepAlive ends.
-	// Use WithFence if you want the masters' word before each lock: the next waiter waits for its
-	// number. That is one round, in place of a release and an attempt.
-	//
-	// These go by the masters: locks with WithShared, WithPermits, WithMinHold or WithSecond;
-	// waiters whose keys, TTL, round timeout, owner or WithFence differ; a lock whose token was
-	// given by WithToken or asked for by Mutex.Token; and one of which an Extend or a renewal is
-	// under way. Then the next waiter's attempt follows the release. A token that Client.Holders
-	// has shown is not known to the Mutex: whoever releases with it may end a later holder's lock.
+	// Handovers is how many times in a row a released lock goes to the next waiter of this client at once, without the
+	// masters' word, before waiters of other processes get a chance. Zero means 16. Below zero means no limit, neither
+	// of number nor of time. docs/how-it-works.md says when a lock is handed over, and for how long.
 	Handovers int
 	// Observers are told what happens. SlogObserver returns one that logs. redlock/contrib has some
 	// for OpenTelemetry and Prometheus, and package flight one that records.

@@ -32,7 +32,7 @@ const (
 // deadline, and a lock with a long round timeout delays no lock with a short one. While a renewal is under way, the
 // KeepAlive's next event is its deadline.
 //
-// The renewer cancels contexts outside all locks (the lock order is in the package comment).
+// The renewer cancels contexts outside all locks (the lock order is in inside.go).
 // A renewal is posted under mu. A release is posted only after the lock's KeepAlives were removed under mu. So no
 // renewal is sent after a release.
 type renewer struct {

@@ -301,7 +301,7 @@ func TestALockWaitsUntilAnotherNumberIsGone(t *testing.T) {
 	require.ErrorIs(t, conntest.Soon(t, "it is closed", wrong), ErrClosed)
 }
 
-// A fleet changes its number of permits without a pause, in the three steps of the package comment. There are
+// A fleet changes its number of permits without a pause, in the three steps of docs/kinds.md. There are
 // never more than the first number as long as one process runs that knows nothing of the second.
 func TestPermitsAreChangedInThreeSteps(t *testing.T) {
 	t.Parallel()

@@ -30,7 +30,7 @@ var layers = []string{
 	"wait_subscription", "wait_contention", "wait_look", "wait_global_queue_script", "wait_global_queue",
 	"wait_local_queue",
 	"option", "config", "client", "shutdown", "ready", "replace", "mutex", "holders", "acquire_split", "acquire", "unlock", "locks_pattern", "locks_bounds", "locks", "revoke", "wait", "lock", "do", "lead",
-	"watch", "doc",
+	"watch", "doc", "inside",
 }
 
 // upward is what runs the other way all the same: a hold has its KeepAlives, which it moves, and

@@ -14,8 +14,8 @@ import (
 //
 // Callers of one client that wait for the same key wait in a local queue. Only the head of that
 // queue contends with other processes. When the lock is unlocked in this client, the head of the
-// queue has it at once, or tries at once (Config.Handovers). The package comment says how Lock
-// waits.
+// queue has it at once, or tries at once (Config.Handovers). docs/how-it-works.md says how
+// Lock waits.
 //
 // Locks are not reentrant. If ctx is derived from the context of a lock on the same key (that of
 // Do, Lead or KeepAlive, of this client), and that lock is still held, Lock would wait for its own

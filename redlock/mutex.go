@@ -339,8 +339,8 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 // the lock's validity by our clock, and its cause (context.Cause) is a *RoundError that wraps
 // ErrLost and says how the last renewal, or the second lock, failed. It ends at once if a renewal
 // finds that the masters no longer have the key. Once the lock was held for 100 ms, the masters
-// notify of a change of its key, and that makes a renewal at once (but see the package comment for
-// the locks and masters where this is not so). Otherwise renewals are repeated until the
+// notify of a change of its key, and that makes a renewal at once (docs/how-it-works.md has the
+// locks and masters where this is not so). Otherwise renewals are repeated until the
 // validity ends. Err and Done look at the clock themselves, so they do not depend on a timer,
 // which can be late. Contexts that are derived from this one do.
 //

@@ -171,8 +171,8 @@ func sortedKeys(s *spec, more []string) ([]string, error) {
 // No waiter holds one key while it waits for another, so no order of locks can block. In Lock,
 // waiters of one client that share a key get it in the order in which they came. A waiter for
 // several keys is in the queue of each, and later waiters for any of them wait behind it. TryLock
-// bypasses the queues. Between processes no waiter is starved either: see "How it waits" in the
-// package comment.
+// bypasses the queues. Between processes no waiter is starved either: see
+// docs/how-it-works.md.
 func WithKeys(more ...string) Option {
 	return func(o *options) { o.more = append(o.more, more...) }
 }
@@ -229,7 +229,7 @@ func WithShared() Option { return func(o *options) { o.shared = true } }
 // All processes must agree on k. The masters refuse a process with another k: its attempts fail
 // with ErrNoQuorum, and a *mux.ReplyError with the code PERMITS says the others' k and its own.
 // TryLock returns that at once. Lock waits until the others are gone: until their TTL and two
-// minutes more have passed since the last of them has used the lock. The package comment says how
+// minutes more have passed since the last of them has used the lock. docs/kinds.md says how
 // k is changed without such a pause.
 //
 // While permits are plenty, it costs what a lock with one holder costs. When few are free, an

@@ -20,7 +20,7 @@ import (
 // The masters keep the key until its TTL has passed, in the holder's name, and refuse to extend
 // it. So nobody else has the lock before the holder's validity has ended. A holder that keeps the
 // lock alive is told: its context ends with the cause [ErrRevoked]. It learns of the revocation at
-// once if the masters notify it of changes of its key (see the package comment), and otherwise
+// once if the masters notify it of changes of its key (see docs/how-it-works.md), and otherwise
 // when it renews the lock the next time, as readers do. Extend and Unlock return ErrRevoked if
 // they find the revocation. When the holder has let go (Unlock, or Do after its function has
 // returned), the key is deleted, and the next one has the lock at once. A holder that is frozen,

@@ -1,0 +1,69 @@
+package redlock
+
+// This file is for who changes the package: who calls whom, and who takes which mutex.
+//
+// # Who calls whom
+//
+// Calls go downwards, but for a hold and its KeepAlives, which know each other. A part below Mutex
+// takes what it needs of the parts below it, and never the Client.
+//
+//	Client.Do, Lead  Mutex.Lock (wait)           Client.Holders, Locks, Revoke, Watch
+//	      |               | waits in queues, subscribes to the key
+//	      |               +--> localQueues, globalQueues, subscriptions
+//	      v               v
+//	Mutex.TryLock (attempt), Extend, KeepAlive, Unlock, Release
+//	      |               |             ^ switches of a Sentinel group
+//	      |               +--> rechecker: asks again for every lock that is held; Shutdown waits for those
+//	      |               |
+//	      |               +--> relay: a lock that goes from one holder of the client to the next
+//	      |               |
+//	      |               +--> renewer: renews what is kept alive
+//	      |                        | and ends its contexts (keepAlive);
+//	      |                        | at once if masters notify (heldSubscriptions)
+//	      +---------+--------------+
+//	                v
+//	      extension: posts and judges one round that extends a hold
+//	                |
+//	      hold: the lock that a Mutex holds, and its state
+//	                |
+//	      core: masters, clock, calls, statistics, events        guard: who must not vote
+//	                |    notices: who wants to be told what masters notify of
+//	      call: one round          kind: what is sent, and how replies are judged
+//	                |
+//	      mux.Mux: N connections
+//
+// A client has these goroutines, besides those of its mux: the renewer's, while a deadline is
+// served or renewals are under way; one that waits for pushes, while the masters are to notify of
+// changes of a lock that is kept alive; one for a moment each second, while a waiter is the head of a
+// global queue; one recheck after a switch; one for each lock that is handed over within the
+// client, while an Unlock waits for its round, and one for a moment if it is lost; one for each
+// Observer, while it is to be told something; and one for a moment, even after
+// Close, if a second lock is lost or forgotten. All but the last have ended when Close returns, and
+// that of an Observer that hangs. A
+// goroutine that waits in Lock reads the masters' pushes itself: it sleeps in the mux, and drives
+// it if no other goroutine does.
+//
+// # Locks
+//
+// A goroutine that holds one of these may take those after it, and no other:
+//
+//	Client.attempts   shared by each attempt, from its first command to its release; Close
+//	                  takes it alone, to wait for them. An attempt only tries to take it, and so
+//	                  do a hand-over and Shutdown.
+//	guard.raising     while a longer TTL is told to the mux; no hook takes it
+//	rechecker.mu      the set of holds
+//	a shard of        the local queues of some keys; several shards are locked in their order
+//	localQueues
+//	relay.mu          who has its lock; its rounds are posted under it
+//	renewer.mu        the heap; renewals are posted under it
+//	hold.mu           one lock's state; the other extends are posted under it
+//	globalQueues.mu   the heads of global queues
+//	waiterSubscrip-   what a waiter asks the masters
+//	tion.askMu
+//	mux.Mux.mu        the hooks of guard, notices and rechecker run under it, and so do the
+//	                  completions of releases that are not awaited; they take leaves
+//
+// The mutexes of the notices, which waiters, watchers and kept locks share, and of the events are
+// leaves: a goroutine that holds one takes no other. So an event can be told under any other. Contexts
+// are cancelled while none of these is held, except Client.attempts at times. Observers are called by
+// goroutines of their own, which hold none.
