@@ -124,6 +124,7 @@ var testedElsewhere = map[string]string{
 	"ask_spec":     "option_test.go has what goes together, and kind_*_test.go what comes of it",
 	"locks_bounds": "locks_liar_test.go has masters whose lists have no end, are slow, or say what no other says",
 	"meet":         "flight/ask_test.go has masters met when a lock was lost, also while the client closes",
+	"inside":       "it has no code",
 	"doc":          "rules_test.go has its rules, and acl_test.go, limits_test.go and readme_test.go what else it promises",
 
 	"internal/census":             "holders_test.go, locks_test.go and watch_test.go take censuses, and so do the tests of the command",
