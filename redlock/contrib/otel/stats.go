@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
@@ -16,6 +17,9 @@ import (
 
 // phases are those of redlock.MasterStats.
 var phases = [...]mux.Phase{mux.Dialing, mux.Up, mux.Stalled, mux.Down, mux.Refused, mux.Quarantined}
+
+// seconds is the unit of times. They are read in nanoseconds, and shown as what the unit says.
+const seconds = "s"
 
 // A number is a metric that is read from the Stats.
 type number struct {
@@ -49,6 +53,7 @@ var numbers = []number{
 	one("redlock.renewal.notified", "{renewal}", "Renewals sent at once, as masters had notified of a change of the key.", true, func(s *redlock.Stats) uint64 { return s.RenewalsNotified }),
 	one("redlock.release.failed", "{release}", "Releases that no quorum has confirmed, or whose lock had been lost.", true, func(s *redlock.Stats) uint64 { return s.ReleaseFailed }),
 	one("redlock.second.taken", "{lock}", "Second locks taken, behind the one on the masters.", true, func(s *redlock.Stats) uint64 { return s.Second.Count }),
+	one("redlock.second.time", seconds, "The time that taking second locks has taken.", true, func(s *redlock.Stats) uint64 { return uint64(s.Second.Sum) }),
 	one("redlock.second.failed", "{lock}", "Locks released again, as the second lock was not to be had.", true, func(s *redlock.Stats) uint64 { return s.SecondFailed }),
 	one("redlock.events.dropped", "{event}", "Events left out, as an Observer was too slow.", true, func(s *redlock.Stats) uint64 { return s.EventsDropped }),
 	one("redlock.events.waiting", "{event}", "Events that the slowest Observer is still to be told.", false, func(s *redlock.Stats) uint64 { return uint64(s.EventsWaiting) }),
@@ -65,6 +70,7 @@ var numbers = []number{
 			}
 		}
 	}},
+	each("redlock.master.rtt", seconds, "Smoothed round trip of the master; 0 before the first.", false, func(m *redlock.MasterStats) uint64 { return uint64(m.RTT) }),
 	each("redlock.master.replies", "{reply}", "Replies of the master.", true, func(m *redlock.MasterStats) uint64 { return m.Replies }),
 	each("redlock.master.failures", "{vote}", "Votes of the master that failed.", true, func(m *redlock.MasterStats) uint64 { return m.Failures }),
 	each("redlock.master.owed", "{reply}", "Answers that the master owes.", false, func(m *redlock.MasterStats) uint64 { return uint64(m.Owed) }),
@@ -92,38 +98,40 @@ func (t *Telemetry) Watch(client *redlock.Client) (metric.Registration, error) {
 }
 
 func (t *Telemetry) watch(stats func() redlock.Stats) (metric.Registration, error) {
-	instruments := make([]metric.Int64Observable, len(numbers))
 	all := make([]metric.Observable, len(numbers))
 	var errs []error
 	for i, n := range numbers {
 		var err error
-		if n.grows {
-			instruments[i], err = t.meter.Int64ObservableCounter(n.name, metric.WithUnit(n.unit), metric.WithDescription(n.description))
-		} else {
-			instruments[i], err = t.meter.Int64ObservableUpDownCounter(n.name, metric.WithUnit(n.unit), metric.WithDescription(n.description))
+		unit, about := metric.WithUnit(n.unit), metric.WithDescription(n.description)
+		switch {
+		case n.unit == seconds && n.grows:
+			all[i], err = t.meter.Float64ObservableCounter(n.name, unit, about)
+		case n.unit == seconds:
+			all[i], err = t.meter.Float64ObservableGauge(n.name, unit, about)
+		case n.grows:
+			all[i], err = t.meter.Int64ObservableCounter(n.name, unit, about)
+		default:
+			all[i], err = t.meter.Int64ObservableUpDownCounter(n.name, unit, about)
 		}
-		all[i], errs = instruments[i], append(errs, err)
+		errs = append(errs, err)
 	}
-	rtt, err := t.meter.Float64ObservableGauge("redlock.master.rtt", metric.WithUnit("s"),
-		metric.WithDescription("Smoothed round trip of the master; 0 before the first."))
-	second, err2 := t.meter.Float64ObservableCounter("redlock.second.time", metric.WithUnit("s"),
-		metric.WithDescription("The time that taking second locks has taken."))
-	if err := errors.Join(append(errs, err, err2)...); err != nil {
+	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
 	return t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		s := stats()
 		for i, n := range numbers {
 			n.read(&s, func(value uint64, attributes ...attribute.KeyValue) {
-				o.ObserveInt64(instruments[i], int64(value), t.with(attributes))
+				switch to := all[i].(type) {
+				case metric.Float64Observable:
+					o.ObserveFloat64(to, time.Duration(value).Seconds(), t.with(attributes))
+				case metric.Int64Observable:
+					o.ObserveInt64(to, int64(value), t.with(attributes))
+				}
 			})
 		}
-		o.ObserveFloat64(second, s.Second.Sum.Seconds(), t.with(nil))
-		for _, m := range s.Masters {
-			o.ObserveFloat64(rtt, m.RTT.Seconds(), t.with(place(m.Addr)))
-		}
 		return nil
-	}, append(all, rtt, second)...)
+	}, all...)
 }
 
 // with is the attributes, and those that all metrics have.
