@@ -17,15 +17,20 @@ import (
 
 // led starts masters whose run ids are given, and answers a VOTE of each when it is told the answer; "" for never.
 func led(t *testing.T, ids ...string) (m *mux.Mux, tell []chan string) {
-	var addrs []string
+	return ledBy(t, mux.Config{}, ids...)
+}
+
+// ledBy is led with a configuration.
+func ledBy(t *testing.T, cfg mux.Config, ids ...string) (m *mux.Mux, tell []chan string) {
 	for _, id := range ids {
 		answers := make(chan string, 10)
 		tell = append(tell, answers)
-		addrs = append(addrs, newFake(t, id, func() script {
+		cfg.Masters = append(cfg.Masters, newFake(t, id, func() script {
 			return func([]string) (string, bool) { return <-answers, true }
 		}).addr())
 	}
-	m = open(t, mux.Config{Masters: addrs, StallTime: time.Minute})
+	cfg.StallTime = time.Minute
+	m = open(t, cfg)
 	waitUp(t, m, len(ids))
 	t.Cleanup(func() {
 		for _, answers := range tell {
@@ -97,7 +102,7 @@ func TestARefusedOperationWaitsForTheFirstMaster(t *testing.T) {
 // Each master is waited for as long as it needs: one that comes next may be farther away than the first.
 func TestARefusedOperationWaitsForAFarMasterThatIsNext(t *testing.T) {
 	t.Parallel()
-	const far = 50 * time.Millisecond
+	const far = 200 * time.Millisecond // more than any master is waited for at least
 	asked, answer := make(chan bool, 10), make(chan bool)
 	at := func(id string, d time.Duration, say script) string {
 		f := &fakeMaster{id: id}

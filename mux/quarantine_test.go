@@ -360,26 +360,14 @@ func TestAYesFromBeforeALossDoesNotCount(t *testing.T) {
 // An operation is won, and waits for the others' votes when a yes is lost: it has all of its time again for those that are left.
 func TestAYesThatIsLostInTheGrace(t *testing.T) {
 	t.Parallel()
-	answers := []chan string{make(chan string), make(chan string), make(chan string)}
-	var addrs []string
-	for i := range answers {
-		addrs = append(addrs, newFake(t, string(rune('a'+i)), func() script {
-			return func([]string) (string, bool) { return <-answers[i], true }
-		}).addr())
-	}
 	k := keeps(func(int, conn.Server, conn.Server) (time.Duration, string) { return 0, "" })
-	m := open(t, mux.Config{Masters: addrs, StallTime: patience, Keeper: k})
-	waitUp(t, m, 3)
-	t.Cleanup(func() {
-		for i := range answers {
-			close(answers[i])
-		}
-	})
+	m, answers := ledBy(t, mux.Config{Keeper: k}, "a", "b", "c")
 	op := vote("k")
 	for seen := 0; seen < 2; { // also one that was used before
 		op.Grace, op.Timeout = 200*time.Millisecond, patience
 		done := make(chan error, 1)
-		go func() { done <- m.Do(t.Context(), op) }()
+		m.Post(op)
+		go func() { done <- m.Wait(t.Context(), op) }()
 		answers[0] <- saysYes
 		answers[1] <- saysYes
 		eventually(t, "both have answered", func() bool { return m.Masters()[0].Owed+m.Masters()[1].Owed == 0 })
