@@ -140,13 +140,17 @@ func TestHeardTellsWhatBecameOfStragglers(t *testing.T) {
 // A master that is sent the fallback owes its reply, though it has answered what was sent later.
 func TestHeardKnowsOfFallbacks(t *testing.T) {
 	t.Parallel()
-	opened := make(chan struct{})
+	asked, opened := make(chan struct{}), make(chan struct{})
 	m, _ := heardOf(t, func(args []string) (string, bool) {
 		switch args[0] {
 		case "EVALSHA":
+			<-asked
 			return "-NOSCRIPT\r\n", true
 		case "EVAL":
-			<-opened
+			select {
+			case <-opened:
+			case <-t.Context().Done():
+			}
 		}
 		return ":1\r\n", true
 	})
@@ -154,7 +158,13 @@ func TestHeardKnowsOfFallbacks(t *testing.T) {
 	op.Persist = 0
 	require.NoError(t, m.Do(t.Context(), op))
 	of := mux.Sent{To: third, First: op.Started, Last: clock.Now()}
-	eventually(t, "the fallback is sent", func() bool { s := m.Masters()[2]; return s.Replies == 1 })
+	next := vote("k")
+	next.Unless, next.All = of, true
+	m.Post(next)
+	close(asked)
+	require.NoError(t, m.Wait(context.Background(), next))
+	require.ErrorIs(t, next.Votes[2].Err, mux.ErrSuspect, "its yes comes before the fallback's reply")
+	eventually(t, "the fallback is sent", func() bool { s := m.Masters()[2]; return s.Replies == 2 })
 	answered, soon, never := m.Heard(of)
 	require.Zero(t, answered|soon|never)
 	close(opened)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
@@ -116,7 +117,8 @@ func TestReplacedMasterIsDialledNoMore(t *testing.T) {
 	require.Equal(t, newcomer.addr(), m.Masters()[0].Server.Endpoint)
 }
 
-// What the old master was still to be sent undoes what it has done. It is nothing to the newcomer.
+// What the old master was still to be sent undoes what it has done. It is nothing to the newcomer, which carries out nothing
+// late that the old one was sent.
 func TestReplacedMasterTakesItsDebtsAlong(t *testing.T) {
 	t.Parallel()
 	seen := make(chan []string, 10)
@@ -132,8 +134,13 @@ func TestReplacedMasterTakesItsDebtsAlong(t *testing.T) {
 	old.stop()
 	m.Forget(op)
 	eventually(t, "it is owed", func() bool { return m.Masters()[0].Debts == 1 })
+	of := mux.Sent{To: 1, First: op.Started, Last: clock.Now()}
+	_, _, never := m.Heard(of)
+	require.Equal(t, mux.Set(1), never)
 	require.NoError(t, m.Replace(t.Context(), old.addr(), newcomer.addr(), "", false))
 	require.Zero(t, m.Masters()[0].Debts)
+	answered, _, _ := m.Heard(of)
+	require.Equal(t, mux.Set(1), answered)
 	require.NoError(t, m.Do(t.Context(), vote("1")))
 	require.Equal(t, "VOTE", conntest.Soon(t, "the first command", seen)[0])
 }
