@@ -175,6 +175,50 @@ func TestTheLastReleaseIsShared(t *testing.T) {
 	}
 }
 
+// A master that has set the key late makes no quorum of the last holder's release either, which others share.
+func TestTheLastReleaseBelievesNoSuspect(t *testing.T) {
+	for name, opts := range map[string][]Option{"plain": nil, "several": {WithKeys("l", "m")}} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				r.set(freeze, 2)
+				all := runners(t, c, 1, opts...)
+				time.Sleep(50 * time.Millisecond) // this is what late is
+				r.set(thaw, 2)
+				time.Sleep(time.Millisecond)
+				require.Equal(t, 3, r.holders("k", all[0].secretly()))
+				r.set(flush, 1)
+				for i, m := range all { // while the round of the first is under way
+					if i > 0 {
+						m.has(t)
+					}
+					m.leave(t.Context())
+				}
+				for _, m := range all {
+					require.ErrorIs(t, soon(t, m.unlocked), ErrNoQuorum)
+				}
+			})
+		})
+	}
+}
+
+// The last holder lets go while a round extends the lock: what the round has found lost is not set again behind the release.
+func TestTheLastReleaseIsFollowedByNoRepair(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		all := runners(t, c, 1)
+		time.Sleep(ttl * 2 / 5) // a renewal would be due
+		r.set(flush, 1)
+		all[0].leave(t.Context())
+		all[1].has(t)
+		all[1].leave(t.Context())
+		for _, m := range all {
+			require.NoError(t, soon(t, m.unlocked))
+		}
+		require.Equal(t, 1, r.asked(0, "extend"))
+		time.Sleep(time.Second)
+		require.Zero(t, r.keys())
+	})
+}
+
 func TestOnlyALockThatLastsIsHandedOver(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		all := runners(t, c, 1)

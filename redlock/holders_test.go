@@ -25,6 +25,27 @@ func TestHoldersAreDescribed(t *testing.T) {
 	}
 }
 
+// Of readers the one that ends last is named, and of permits the one that is free first. But what a minority says comes behind
+// what a majority does.
+func TestWhoHoldsALockIsWhomAMajorityNames(t *testing.T) {
+	who := func(name string, left time.Duration) Said { return Said{Token: NewSecret(name), TTL: left} }
+	for _, c := range []struct {
+		all           []Said
+		last, soonest string
+	}{
+		{[]Said{who("a", 8), who("a", 8), who("b", 9)}, "a", "a"},
+		{[]Said{who("b", 9), who("a", 8), who("a", 8)}, "a", "a"},
+		{[]Said{who("a", 8), who("a", 8), who("b", 7)}, "a", "a"},
+		{[]Said{who("b", 7), who("a", 8), who("a", 8)}, "a", "a"},
+		{[]Said{who("a", 8), who("b", 9), who("c", 7)}, "b", "c"},
+		{[]Said{who("a", 8), who("b", -1), who("c", 7)}, "b", "c"},
+	} {
+		tally := said(3, c.all...)
+		require.Equal(t, c.last, last(tally).token.Reveal(), "%v", c.all)
+		require.Equal(t, c.soonest, soonest(tally).token.Reveal(), "%v", c.all)
+	}
+}
+
 func TestHoldersOfAnEndedContextDidNotTimeOut(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		ctx, cancel := context.WithCancel(context.Background())

@@ -41,6 +41,27 @@ func TestLockIsHandedOverByItsToken(t *testing.T) {
 	})
 }
 
+// The first Extend of a lock that was handed over waits a moment for those that are late, as their yes counts never if it does
+// not come by then. It waits for no longer, and the next does not wait.
+func TestFirstExtendOfAHandedOverLockIsPatient(t *testing.T) {
+	for late, patient := range map[time.Duration]bool{40 * time.Millisecond: true, 60 * time.Millisecond: false} {
+		simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+			heir := newClient(Config{}, r, r.now).NewMutex("k", ttl, WithToken(taken(t, c).Token()))
+			time.Sleep(time.Millisecond)
+			r.set(func(m *fakeMaster) { m.back = late }, 2)
+			since := r.now()
+			require.NoError(t, heir.Extend(t.Context()))
+			require.LessOrEqual(t, r.now()-since, minFirstGrace+time.Millisecond)
+			require.Equal(t, patient, Suspects(heir) == 0, late)
+			time.Sleep(time.Second)
+			since = r.now()
+			require.NoError(t, heir.Extend(t.Context()))
+			require.LessOrEqual(t, r.now()-since, minShortTimeout+time.Millisecond)
+			require.Equal(t, patient, Suspects(heir) == 0, "for its life")
+		})
+	}
+}
+
 // Nobody here knows whether a lock that was handed over is still valid. Where its key is gone
 // another may have had it since: it is not set again there, and that master does not count.
 func TestFirstExtendOfAHandedOverLockRestoresNothing(t *testing.T) {

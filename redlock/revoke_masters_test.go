@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"testing"
 	"time"
@@ -235,6 +236,38 @@ func TestOneOfSeveralIsRevoked(t *testing.T) {
 			}
 			require.NoError(t, c.NewMutex("lock:k", time.Minute).TryLock(t.Context()))
 		})
+	}
+}
+
+// One of several permits is in a key that does not expire, be it the first or the last: this is said, and the others are revoked.
+func TestAPermitThatDoesNotExpireIsToldOf(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := openOn(t, masters, nil)
+	for endless := range 3 {
+		key := fmt.Sprint("lock:", endless)
+		all := map[int]*redlock.Mutex{}
+		for range 3 {
+			m := c.NewMutex(key, time.Minute, redlock.WithPermits(3))
+			require.NoError(t, m.Lock(t.Context()))
+			settled(t, c)
+			for n := range 3 {
+				if held, err := masters.Do(0, "GET", fmt.Sprintf("{%s}:permit:%d/3", key, n+1)); err == nil && held == m.Token() {
+					all[n] = m
+				}
+			}
+		}
+		require.Len(t, all, 3)
+		on(t, masters, []int{0, 1, 2}, "PERSIST", fmt.Sprintf("{%s}:permit:%d/3", key, endless+1))
+		err := c.Revoke(t.Context(), key, reason, redlock.WithPermits(3))
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.ErrorContains(t, err, "delete it")
+		for n, m := range all {
+			if n == endless {
+				require.NoError(t, m.Extend(t.Context()))
+			} else {
+				require.ErrorIs(t, m.Extend(t.Context()), redlock.ErrRevoked)
+			}
+		}
 	}
 }
 
