@@ -320,6 +320,26 @@ func TestLossIsDumped(t *testing.T) {
 	require.Equal(t, "not_held", rounds[len(rounds)-1].Outcome)
 }
 
+// Why a dump could not be written is told until the next one is.
+func TestADumpThatFailedIsToldUntilTheNext(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "dumps")
+	rec := newRecorder(t, Options{DumpDir: dir, NoQuestions: true})
+	a := &attached{recorder: rec}
+	for _, there := range []bool{false, true} {
+		if there {
+			require.NoError(t, os.Mkdir(dir, 0o700))
+		} else {
+			require.NoError(t, os.RemoveAll(dir))
+		}
+		rec.mu.Lock()
+		rec.dumpedAt = 0 // as if a minute had passed
+		rec.mu.Unlock()
+		a.lost()
+		require.Eventually(t, func() bool { return (rec.Err() == nil) == there }, hanging, time.Millisecond)
+	}
+}
+
 // Who is refused has lost nothing.
 func TestWhatIsNoLossIsNotDumped(t *testing.T) {
 	t.Parallel()

@@ -20,7 +20,7 @@ import (
 )
 
 func newFence() *cobra.Command {
-	var f fenceCommand
+	f := fenceCommand{ttl: 30 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "fence [flags] KEY...",
 		Short: "Show the counters of a lock's fence, or set them back",
@@ -103,6 +103,7 @@ type fenceCommand struct {
 	json  bool
 	skew  time.Duration
 	now   time.Time
+	ttl   time.Duration // of the lock that it has while it sets them
 	masterSet
 }
 
@@ -278,7 +279,7 @@ func (f *fenceCommand) reset(ctx context.Context, keys []string) error {
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
 	// While it has the lock nobody else moves the counters, and nobody is given one of them.
-	m := client.NewMutex(keys[0], 30*time.Second, redlock.WithKeys(keys[1:]...))
+	m := client.NewMutex(keys[0], f.ttl, redlock.WithKeys(keys[1:]...))
 	switch err := m.TryLock(ctx); {
 	case errors.Is(err, redlock.ErrHeld):
 		return &failure{exitHeld, err, "'redlock status' says who holds it, and 'redlock release' takes it away"}

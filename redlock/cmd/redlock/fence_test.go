@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 )
 
@@ -216,6 +218,30 @@ func TestFenceIsInterrupted(t *testing.T) {
 	masters.Resume(2)
 	status, _, stderr := do(t, env, "fence", "k", "--reset-to", "now")
 	require.Zero(t, status, stderr)
+}
+
+// A master that hangs has the command wait for longer than its lock is valid: others may have moved the counters by then.
+func TestFenceIsResetWhileTheLockIsValid(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	masters.Pause(2)
+	for ttl, status := range map[time.Duration]int{time.Hour: 0, 300 * time.Millisecond: exitNoQuorum} {
+		f := fenceCommand{to: "now", now: time.Now(), skew: time.Hour, ttl: ttl}
+		cmd := &cobra.Command{}
+		f.given.register(cmd)
+		require.NoError(t, cmd.ParseFlags([]string{"-m", strings.Join(masters.Addrs(), ","), "--dial-timeout", "1s"}))
+		set, err := f.given.masterSet()
+		require.NoError(t, err)
+		f.masterSet = set
+		err = f.reset(t.Context(), []string{"k"})
+		if status == 0 {
+			require.NoError(t, err)
+			continue
+		}
+		var said *failure
+		require.ErrorAs(t, err, &said)
+		require.Equal(t, status, said.status)
+	}
 }
 
 func TestFenceIsResetOnAMajority(t *testing.T) {

@@ -94,10 +94,7 @@ func (k *keyring) watch() {
 	for {
 		select {
 		case <-every.C:
-			before := k.read
-			if texts, err := k.look(); k.read == before && k.read != k.judged { // nobody is writing any more
-				k.judge(texts, err, keepRemedy)
-			}
+			k.lookAgain()
 		case l := <-k.looks:
 			texts, err := k.look()
 			if l.remedy != "" {
@@ -109,6 +106,14 @@ func (k *keyring) watch() {
 		case <-k.ctx.Done():
 			return
 		}
+	}
+}
+
+// lookAgain judges the files if they have changed, and nobody is writing them any more.
+func (k *keyring) lookAgain() {
+	before := k.read
+	if texts, err := k.look(); k.read == before && k.read != k.judged {
+		k.judge(texts, err, keepRemedy)
 	}
 }
 

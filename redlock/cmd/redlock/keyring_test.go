@@ -379,6 +379,29 @@ func TestAFileThatChangesAtTheStartIsTaken(t *testing.T) {
 	awaitPassword(t, k, "new")
 }
 
+// What is in a file is judged when it was the same at two looks in a row: before that, somebody may be writing it. So it is each time.
+func TestAFileIsJudgedWhenNobodyWritesIt(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "password")
+	put(t, file, "old\n")
+	f := flagsWith(t, file)
+	set, err := f.masterSet()
+	require.NoError(t, err)
+	f.frozen = true
+	k := &keyring{given: *f, names: []string{file}, latest: set}
+	used := "old"
+	for _, next := range []string{"new", "newest"} {
+		for _, text := range []string{"n", "ne", "", next} {
+			put(t, file, text)
+			k.lookAgain()
+			require.Equal(t, used, k.latest.connect.Password.Reveal())
+		}
+		used = next
+		k.lookAgain()
+		require.Equal(t, used, k.latest.connect.Password.Reveal())
+	}
+}
+
 // hungKeyring is one whose reader hangs.
 func hungKeyring(t *testing.T) *keyring {
 	k := &keyring{looks: make(chan look), note: func(string, ...any) {}}

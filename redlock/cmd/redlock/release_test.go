@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 )
 
@@ -137,6 +139,29 @@ func TestReleaseOutlastsAHolderThatRepairsItsLock(t *testing.T) {
 				require.Zero(t, left)
 			}
 		})
+	}
+}
+
+// Who has agreed to take a lock away from one holder has not agreed to take it from the next one.
+func TestTheNextHolderKeepsItsLock(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	for _, force := range []bool{false, true} {
+		r := releaser{target: target{token: "former"}, force: force}
+		cmd := &cobra.Command{}
+		r.given.register(cmd)
+		require.NoError(t, cmd.ParseFlags([]string{"-m", strings.Join(masters.Addrs(), ",")}))
+		require.NoError(t, r.read())
+		for i := range masters.N() {
+			_, err := masters.Do(i, "SET", "k", "next", "PX", "3600000")
+			require.NoError(t, err)
+		}
+		require.NoError(t, r.keepAway(t.Context(), "k", nil))
+		for i := range masters.N() {
+			token, err := masters.Do(i, "GET", "k")
+			require.NoError(t, err)
+			require.Equal(t, "next", token)
+		}
 	}
 }
 

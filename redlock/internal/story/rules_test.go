@@ -297,6 +297,8 @@ func TestALossHasTheCauseThatItsRecordShows(t *testing.T) {
 		"... and the old one is seen later":  {join(begun, took(2, 1), another(known(met, 4, 0)), notHeld(5, redlock.OpRenew, 1, "nnn"), known(asked, 6, 0)), story.Forgot, abc, false},
 		"it restarted before":                {join(begun, another(known(met, 1, 0)), took(2, 1), notHeld(5, redlock.OpRenew, 1, "nnn"), another(known(asked, 6, 0))), story.Deleted, abc, false},
 		"it restarted after":                 {join(begun, took(2, 1), notHeld(5, redlock.OpRenew, 1, "nnn"), up(another(known(asked, 20, 0)), 10)), story.Deleted, abc, true},
+		"it restarted, or a second before":   {join(took(2, 1), notHeld(5, redlock.OpRenew, 1, "nnn"), up(known(asked, 10.5, 0), 8)), story.Unknown, nil, false},
+		"it restarted, and a second later":   {join(took(2, 1), notHeld(5, redlock.OpRenew, 1, "nnn"), up(known(asked, 10.5, 0), 7)), story.Forgot, abc, false},
 		"nobody says which process":          {join(took(2, 1), notHeld(5, redlock.OpRenew, 1, "nnn")), story.Unknown, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
