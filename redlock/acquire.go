@@ -38,9 +38,6 @@ const slotTries = 8
 func (m *Mutex) TryLock(ctx context.Context) error {
 	mustContext(ctx)
 	m.mustClient()
-	if m.invalid != nil {
-		return m.invalid
-	}
 	a := attempt{mutex: m, leads: true}
 	if e := a.run(ctx, ctx); e != nil {
 		if a.secondFailed {

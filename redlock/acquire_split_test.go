@@ -253,8 +253,8 @@ func TestAVoteThatIsKeptLastsNoLonger(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		at(r, 1, "q", 8*time.Millisecond)
 		at(r, 2, "r", time.Hour)
-		m := c.NewMutex("k", 8*time.Millisecond)
-		require.Error(t, m.TryLock(t.Context()))
+		m := c.NewMutex("k", 10*time.Millisecond) // valid for less than 8 ms
+		require.ErrorAs(t, m.TryLock(t.Context()), new(*RoundError))
 		time.Sleep(time.Second)
 		require.Equal(t, 1, r.keys(), "r's")
 	})

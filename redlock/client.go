@@ -43,7 +43,7 @@ type Client struct {
 	meetMaster    func(ctx context.Context, place int) (addr string, said conn.Server, err error)
 
 	attempts sync.RWMutex // held shared by each, until its release is sent; Close waits for them
-	busy     atomic.Int64 // functions of Do and Lead that run, and releases under way; Shutdown waits for them
+	busy     atomic.Int64 // functions of Do and Lead that run, Acquires, and releases under way; Shutdown waits for them
 	shutting sync.Once
 	closing  sync.Once
 }

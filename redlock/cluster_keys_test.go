@@ -121,7 +121,7 @@ func TestEachKindWorksOnACluster(t *testing.T) {
 	defer cancel()
 	require.ErrorContains(t, b.NewMutex("watched", time.Minute).Lock(short), "held by")
 	for _, name := range []string{"a}:fence", "a}:line:x", "permits"} { // with the prefix it is one of those beside a lock
-		require.ErrorContains(t, a.NewMutex(name, time.Minute).TryLock(ctx), "kept beside a lock")
+		require.ErrorContains(t, a.CheckMutex(name, time.Minute), "kept beside a lock")
 	}
 	requireInSlot(t, clusters)
 	const gone = 5 // a replica leaves the cluster, is forgotten by the others, and is still in the list

@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
 // FenceFrom returns the fence of the lock whose context this is: the context that Do's function
-// gets, or KeepAlive's, or one derived from either. It is 0 if the lock has none ([WithFence]),
+// gets, or Acquire's or KeepAlive's, or one derived from either. It is 0 if the lock has none ([WithFence]),
 // and for any other context. If one lock is taken inside another, the inner one counts.
 func FenceFrom(ctx context.Context) uint64 {
 	fence, _ := ctx.Value(fenceKey{}).(uint64)
@@ -39,39 +40,99 @@ func FenceFrom(ctx context.Context) uint64 {
 // ends with its TTL.
 func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(ctx context.Context) error, opts ...Option) (err error) {
 	mustContext(ctx)
-	m, o := c.newMutex(key, ttl, opts)
-	m.refuseNil("Do", fn)
-	if err := m.lockWithin(ctx, &o); err != nil {
+	m, o, err := c.newMutex(key, ttl, opts)
+	if err == nil && fn == nil { // after the lock was taken is too late
+		err = m.refused(errors.New("Do is given no function: it is nil"))
+	}
+	if err != nil {
 		return err
 	}
-	c.busy.Add(1) // while the lock is held: Shutdown knows of one or the other
-	defer c.busy.Add(-1)
+	held, err := m.take(ctx, &o, "Do")
+	if err != nil {
+		return err
+	}
 	stay := false // the work is done
-	defer func() {
-		e := m.unlock(context.WithoutCancel(ctx), stay)
-		switch {
-		case e == nil, errors.Is(err, ErrLost):
-		case e.reason == ErrNotHeld:
-			lost := *e
-			if lost.reason = ErrLost; !e.revoked() {
-				lost.under = ErrNotHeld
-			}
-			err = errors.Join(err, &lost)
-		case e.reason == ErrNoQuorum && slices.ContainsFunc(e.Votes, func(v Vote) bool { return v.Verdict == VerdictNo }):
-			err = errors.Join(err, e)
-		}
-	}()
-	held := c.renewer.add(ctx, &m.hold)
-	held.by = "Do"
-	defer held.stop()
-	if err := context.Cause(held); errors.Is(err, ErrLost) || errors.Is(err, ErrMaxLifetime) || errors.Is(err, ErrClosed) {
-		return err
-	} else if err != nil {
-		return unasked(OpLock, key, nil, "").endedBy(ctx, held.Err())
-	}
+	defer func() { err = m.end(ctx, err, stay) }()
 	err = fn(held)
 	stay = err == nil
-	why := context.Cause(held)
+	return held.lossOver(err)
+}
+
+// Acquire takes the lock, and keeps it alive until release is called. It is for work that is no function of its
+// own; [Client.Do] cannot be left without a release. It waits for the lock as Do does. The context that it returns is
+// that of Do's function: work must end when it ends.
+//
+//	held, release, err := client.Acquire(ctx, "lock:orders:42", 10*time.Second)
+//	if err != nil {
+//		return err
+//	}
+//	defer release() // also if the work panics
+//	...
+//	return release()
+//
+// release ends the context and releases the lock, as [Mutex.Unlock] does, with [WithMinHold], too, whatever has become of
+// the work. It returns what Do would return of a function without an error: nil, or an error that wraps ErrLost or
+// ErrMaxLifetime, or ErrNoQuorum if another may have had the lock. Called again, it returns the same, and does nothing.
+// [Client.Shutdown] waits for it.
+//
+// If the lock cannot be had, Acquire returns ctx as it was, and no release.
+func (c *Client) Acquire(ctx context.Context, key string, ttl time.Duration, opts ...Option) (held context.Context, release func() error, err error) {
+	mustContext(ctx)
+	m, o, err := c.newMutex(key, ttl, opts)
+	if err != nil {
+		return ctx, nil, err
+	}
+	k, err := m.take(ctx, &o, "Acquire")
+	if err != nil {
+		return ctx, nil, err
+	}
+	return k, sync.OnceValue(func() error { return m.end(ctx, k.lossOver(nil), true) }), nil
+}
+
+// take takes the lock for a Do or an Acquire, and keeps it alive. Then end is to be called.
+func (m *Mutex) take(ctx context.Context, o *options, by string) (held *keepAlive, err error) {
+	if err := m.lockWithin(ctx, o); err != nil {
+		return nil, err
+	}
+	c, kept := m.client, false
+	c.busy.Add(1) // while the lock is held: Shutdown knows of one or the other
+	defer func() {
+		if !kept { // also if a context panics
+			err = m.end(ctx, err, false)
+		}
+	}()
+	held = c.renewer.add(ctx, &m.hold)
+	held.by = by
+	if err := context.Cause(held); errors.Is(err, ErrLost) || errors.Is(err, ErrMaxLifetime) || errors.Is(err, ErrClosed) {
+		return nil, err
+	} else if err != nil {
+		return nil, unasked(OpLock, m.key, nil, "").endedBy(ctx, held.Err())
+	}
+	kept = true
+	return held, nil
+}
+
+// end releases the lock, and ends its KeepAlive. err is how the work has ended: end adds what only the release has found.
+func (m *Mutex) end(ctx context.Context, err error, stay bool) error {
+	defer m.client.busy.Add(-1)
+	e := m.unlock(context.WithoutCancel(ctx), stay)
+	switch {
+	case e == nil, errors.Is(err, ErrLost):
+	case e.reason == ErrNotHeld:
+		lost := *e
+		if lost.reason = ErrLost; !e.revoked() {
+			lost.under = ErrNotHeld
+		}
+		err = errors.Join(err, &lost)
+	case e.reason == ErrNoQuorum && slices.ContainsFunc(e.Votes, func(v Vote) bool { return v.Verdict == VerdictNo }):
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+// lossOver adds to the error of the work that the lock has ended under it, if it does not say so.
+func (k *keepAlive) lossOver(err error) error {
+	why := context.Cause(k)
 	for _, end := range [...]error{ErrLost, ErrMaxLifetime} {
 		if errors.Is(why, end) && !errors.Is(err, end) {
 			err = errors.Join(err, why)
@@ -80,16 +141,9 @@ func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(
 	return err
 }
 
-// refuseNil makes the Mutex refuse a function that is nil: after the lock was taken is too late.
-func (m *Mutex) refuseNil(who string, fn func(context.Context) error) {
-	if fn == nil && m.invalid == nil {
-		m.refuse(errors.New(who + " is given no function: it is nil"))
-	}
-}
-
 // lockWithin is Lock, but waits no longer than the options allow.
 func (m *Mutex) lockWithin(ctx context.Context, o *options) error {
-	if !o.bounded || m.invalid != nil {
+	if !o.bounded {
 		return m.Lock(ctx)
 	}
 	waiting, cancel := context.WithTimeout(ctx, o.wait)

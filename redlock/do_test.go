@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -9,9 +10,38 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// A doing is Do, or Acquire with fn as the work until its release.
+type doing func(ctx context.Context, key string, ttl time.Duration, fn func(ctx context.Context) error, opts ...Option) error
+
+// eachDoing runs a test with Do, and with Acquire.
+func eachDoing(t *testing.T, cfg Config, f func(t *testing.T, c *Client, r *fakeRounds, do doing)) {
+	t.Run("Do", func(t *testing.T) {
+		simulated(t, 3, cfg, func(t *testing.T, c *Client, r *fakeRounds) { f(t, c, r, c.Do) })
+	})
+	t.Run("Acquire", func(t *testing.T) {
+		simulated(t, 3, cfg, func(t *testing.T, c *Client, r *fakeRounds) { f(t, c, r, c.acquires) })
+	})
+}
+
+func (c *Client) acquires(ctx context.Context, key string, ttl time.Duration, fn func(ctx context.Context) error, opts ...Option) error {
+	held, release, err := c.Acquire(ctx, key, ttl, opts...)
+	if err != nil {
+		if held != ctx || release != nil {
+			panic("it has returned what it has not taken")
+		}
+		return err
+	}
+	defer release()
+	err = fn(held)
+	if lost := release(); lost != nil {
+		err = errors.Join(err, lost)
+	}
+	return err
+}
+
 func TestDoHoldsTheLockMeanwhile(t *testing.T) {
-	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		err := c.Do(t.Context(), "k", ttl, func(ctx context.Context) error {
+	eachDoing(t, Config{}, func(t *testing.T, c *Client, r *fakeRounds, do doing) {
+		err := do(t.Context(), "k", ttl, func(ctx context.Context) error {
 			time.Sleep(10 * ttl)
 			require.ErrorIs(t, c.NewMutex("k", ttl).TryLock(ctx), ErrHeld)
 			return errCause
@@ -21,7 +51,7 @@ func TestDoHoldsTheLockMeanwhile(t *testing.T) {
 		require.Zero(t, r.keys())
 
 		ctx, cancel := context.WithCancel(t.Context())
-		require.NoError(t, c.Do(ctx, "k", ttl, func(held context.Context) error {
+		require.NoError(t, do(ctx, "k", ttl, func(held context.Context) error {
 			cancel()
 			conntest.Soon(t, "the context ends", held.Done())
 			return nil
@@ -30,13 +60,13 @@ func TestDoHoldsTheLockMeanwhile(t *testing.T) {
 		require.Zero(t, r.keys(), "it must be released though the context has ended")
 
 		require.Panics(t, func() {
-			c.Do(t.Context(), "k", ttl, func(context.Context) error { panic("no") })
+			do(t.Context(), "k", ttl, func(context.Context) error { panic("no") })
 		})
 		time.Sleep(10 * time.Millisecond)
 		require.Zero(t, r.keys())
 		require.Zero(t, c.Stats().Kept)
 
-		require.Error(t, c.Do(t.Context(), "", ttl, nil))
+		require.Error(t, do(t.Context(), "", ttl, nil))
 	})
 }
 
@@ -52,9 +82,9 @@ func TestDoAndLeadRefuseWhatIsNil(t *testing.T) {
 }
 
 func TestDoTellsOfALoss(t *testing.T) {
-	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+	eachDoing(t, Config{}, func(t *testing.T, c *Client, r *fakeRounds, do doing) {
 		for _, own := range []error{nil, errCause, ErrLost} {
-			err := c.Do(t.Context(), "k", ttl, func(held context.Context) error {
+			err := do(t.Context(), "k", ttl, func(held context.Context) error {
 				time.Sleep(10 * time.Millisecond)
 				r.set(flush, 0, 1, 2)
 				conntest.Soon(t, "the loss is noticed", held.Done())
@@ -67,7 +97,7 @@ func TestDoTellsOfALoss(t *testing.T) {
 		}
 		// It is lost also if only the release finds it out, and whatever fn returns then.
 		for _, own := range []error{nil, errCause, ErrLost} {
-			err := c.Do(t.Context(), "k", ttl, func(held context.Context) error {
+			err := do(t.Context(), "k", ttl, func(held context.Context) error {
 				time.Sleep(10 * time.Millisecond)
 				r.set(flush, 0, 1, 2)
 				require.NoError(t, held.Err())
@@ -82,7 +112,7 @@ func TestDoTellsOfALoss(t *testing.T) {
 		}
 		// It may be lost, and the masters that are left cannot say that it is not.
 		for _, own := range []error{nil, errCause} {
-			err := c.Do(t.Context(), "k", ttl, func(held context.Context) error {
+			err := do(t.Context(), "k", ttl, func(held context.Context) error {
 				time.Sleep(10 * time.Millisecond)
 				r.set(flush, 0, 1)
 				r.set(fail, 1)
@@ -95,20 +125,77 @@ func TestDoTellsOfALoss(t *testing.T) {
 			r.set(restart, 0, 1, 2)
 		}
 		// Nobody says no.
-		require.NoError(t, c.Do(t.Context(), "k", ttl, func(held context.Context) error {
+		require.NoError(t, do(t.Context(), "k", ttl, func(held context.Context) error {
 			time.Sleep(10 * time.Millisecond)
 			r.set(fail, 0, 1)
 			return nil
 		}))
 		r.set(restart, 0, 1, 2)
 		// It is lost also if nobody has looked.
-		err := c.Do(t.Context(), "k", ttl, func(held context.Context) error {
+		err := do(t.Context(), "k", ttl, func(held context.Context) error {
 			r.mu.Lock()
 			r.jump += time.Hour
 			r.mu.Unlock()
 			return nil
 		})
 		require.ErrorIs(t, err, ErrLost)
+	})
+}
+
+// release may be called again: it says the same, and does nothing.
+func TestAcquireIsReleasedOnce(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		held, release, err := c.Acquire(t.Context(), "k", ttl, WithFence())
+		require.NoError(t, err)
+		require.Positive(t, FenceFrom(held))
+		inner := c.Do(held, "k", ttl, nothing)
+		require.ErrorIs(t, inner, ErrHeld)
+		require.ErrorContains(t, inner, "held by the Acquire that this context belongs to: locks are not reentrant")
+		time.Sleep(10 * ttl)
+		require.NoError(t, held.Err())
+		require.NoError(t, release())
+		require.Error(t, held.Err())
+		m := taken(t, c)
+		require.NoError(t, release(), "it does nothing any more")
+		require.Equal(t, 3, r.holders("k", m.Token()))
+
+		_, release, err = c.Acquire(t.Context(), "j", ttl)
+		require.NoError(t, err)
+		r.set(flush, 0, 1, 2)
+		lost := release()
+		require.ErrorIs(t, lost, ErrLost)
+		require.ErrorIs(t, lost, ErrNotHeld)
+		require.Equal(t, lost, release())
+	})
+}
+
+// What cannot be taken says so as an error: only NewMutex panics.
+func TestDoAndAcquireAndLeadReturnWhatIsInvalid(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		for _, opts := range [][]Option{{nil}, {WithPermits(0)}, {WithPermits(2), WithFence()}} {
+			for name, err := range map[string]error{
+				"Do":      c.Do(t.Context(), "k", ttl, nothing, opts...),
+				"Acquire": c.acquires(t.Context(), "k", ttl, nothing, opts...),
+				"Lead":    c.Lead(t.Context(), "k", ttl, nothing, opts...),
+				"check":   c.CheckMutex("k", ttl, opts...),
+			} {
+				require.ErrorContains(t, err, `redlock: mutex "k": `, name)
+			}
+		}
+		require.Empty(t, r.logs(0))
+	})
+}
+
+// The work of an Acquire is nobody's function: it is not known whether it has failed.
+func TestAcquireLeavesALeastHold(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		_, release, err := c.Acquire(t.Context(), "k", ttl, WithMinHold(time.Hour))
+		require.NoError(t, err)
+		require.NoError(t, release())
+		time.Sleep(59 * time.Minute)
+		require.ErrorIs(t, c.NewMutex("k", ttl).TryLock(t.Context()), ErrHeld)
+		time.Sleep(2 * time.Minute)
+		require.NoError(t, c.NewMutex("k", ttl).TryLock(t.Context()))
 	})
 }
 
@@ -132,9 +219,9 @@ func TestDoReleasesNothingThatItHasNotTaken(t *testing.T) {
 func TestDoTellsOfAMaximumLifetime(t *testing.T) {
 	lost := 0
 	cfg := Config{Observers: onEvent(EventLost, func(_ *Event) { lost++ })}
-	simulated(t, 3, cfg, func(t *testing.T, c *Client, r *fakeRounds) {
+	eachDoing(t, cfg, func(t *testing.T, c *Client, r *fakeRounds, do doing) {
 		for _, own := range []error{nil, errCause, ErrMaxLifetime} {
-			err := c.Do(t.Context(), "k", ttl, func(held context.Context) error {
+			err := do(t.Context(), "k", ttl, func(held context.Context) error {
 				conntest.Soon(t, "the context ends", held.Done())
 				return own
 			}, WithMaxLifetime(10*time.Second))
@@ -153,12 +240,12 @@ func TestDoTellsOfAMaximumLifetime(t *testing.T) {
 
 // The wait of a Do has a bound of its own.
 func TestDoWaitsNoLongerThanItIsTold(t *testing.T) {
-	simulated(t, 3, Config{Owner: "other"}, func(t *testing.T, c *Client, r *fakeRounds) {
+	eachDoing(t, Config{Owner: "other"}, func(t *testing.T, c *Client, r *fakeRounds, do doing) {
 		m := taken(t, c)
 		held, stop := m.KeepAlive(t.Context())
 		for _, wait := range []time.Duration{0, time.Nanosecond, time.Millisecond, 100 * time.Millisecond, time.Minute} {
 			since := r.now()
-			err := c.Do(t.Context(), "k", ttl, func(context.Context) error { panic("not reached") }, WithWait(wait))
+			err := do(t.Context(), "k", ttl, func(context.Context) error { panic("not reached") }, WithWait(wait))
 			took := r.now() - since
 			require.ErrorIs(t, err, ErrHeld, "%v", wait)
 			require.NotErrorIs(t, err, context.DeadlineExceeded, "its context has not ended")
@@ -172,7 +259,7 @@ func TestDoWaitsNoLongerThanItIsTold(t *testing.T) {
 		}
 
 		r.set(freeze, 0, 1)
-		err := c.Do(t.Context(), "j", ttl, nothing, WithWait(time.Millisecond))
+		err := do(t.Context(), "j", ttl, nothing, WithWait(time.Millisecond))
 		require.ErrorIs(t, err, ErrNoQuorum, "a bound that is shorter than a round does not hide why")
 		require.NotErrorIs(t, err, context.DeadlineExceeded)
 		r.set(thaw, 0, 1)
@@ -181,7 +268,7 @@ func TestDoWaitsNoLongerThanItIsTold(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errCause)
 		defer cancel()
 		for _, wait := range []time.Duration{0, time.Minute} {
-			err = c.Do(ctx, "k", ttl, nothing, WithWait(wait))
+			err = do(ctx, "k", ttl, nothing, WithWait(wait))
 			if wait > 0 {
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				require.ErrorIs(t, err, errCause)
@@ -194,7 +281,7 @@ func TestDoWaitsNoLongerThanItIsTold(t *testing.T) {
 		require.NoError(t, m.Extend(t.Context()))
 		time.AfterFunc(ttl/2, func() { m.Unlock(t.Context()) })
 		ran := false
-		require.NoError(t, c.Do(t.Context(), "k", ttl, func(ctx context.Context) error {
+		require.NoError(t, do(t.Context(), "k", ttl, func(ctx context.Context) error {
 			ran = true
 			time.Sleep(time.Minute)
 			return ctx.Err() // the bound is none of the work
@@ -205,9 +292,7 @@ func TestDoWaitsNoLongerThanItIsTold(t *testing.T) {
 
 func TestABoundedWaitIsForDo(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		m := c.NewMutex("k", ttl, WithWait(time.Second))
-		require.ErrorContains(t, m.Lock(t.Context()), "WithWait")
-		require.ErrorContains(t, m.TryLock(t.Context()), "WithWait")
+		require.ErrorContains(t, c.CheckMutex("k", ttl, WithWait(time.Second)), "WithWait")
 		require.ErrorContains(t, c.Do(t.Context(), "k", ttl, nil, WithWait(-1)), "below zero")
 		require.Zero(t, r.keys())
 	})

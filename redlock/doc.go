@@ -112,7 +112,7 @@
 //	WithShared()          a reader: any number of them, or one writer, which is a lock without it
 //	WithPermits(k)        up to k holders
 //
-// These options go together (yes), or are an error at the first use (no):
+// These options go together (yes), or NewMutex panics and Do returns an error (no):
 //
 //	               WithFence   WithKeys   WithShared   WithPermits
 //	WithFence      -           yes        yes          no

@@ -173,9 +173,9 @@ var outcomes = [...]struct {
 type Op string
 
 const (
-	OpLock    Op = "lock"    // TryLock, and each attempt of Lock, Do and Lead
+	OpLock    Op = "lock"    // TryLock, and each attempt of Lock, Do, Acquire and Lead
 	OpExtend  Op = "extend"  // Extend
-	OpUnlock  Op = "unlock"  // Unlock, UnlockNow, Release, and the end of Do and Lead
+	OpUnlock  Op = "unlock"  // Unlock, UnlockNow, Release, and the end of Do, Acquire and Lead
 	OpRenew   Op = "renew"   // a renewal of KeepAlive
 	OpRecheck Op = "recheck" // the extension of each held lock after a group has switched to another master
 	OpRevoke  Op = "revoke"  // Revoke

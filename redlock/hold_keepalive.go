@@ -33,7 +33,7 @@ type keepAlive struct {
 	backing         *backing      // its second lock; nil without
 	lease           *lease        // of the lock; nil if that was not held
 	epoch           uint64        // ... and its epoch
-	by              string        // who keeps the lock, if it is not the caller of KeepAlive: "Do" or "Lead"
+	by              string        // who keeps the lock, if it is not the caller of KeepAlive: "Do", "Acquire" or "Lead"
 	lifetimeEnd     time.Duration // when it stops renewing the lock; clock.Forever if never
 
 	// Guarded by renewer.mu.

@@ -144,10 +144,7 @@ func (c *Client) tally(ctx context.Context, k *call, permits bool) (*census.Tall
 func (c *Client) Holders(ctx context.Context, key string, opts ...Option) (LockInfo, error) {
 	mustContext(ctx)
 	c.check()
-	var o options
-	for _, opt := range opts {
-		opt(&o)
-	}
+	o := chosen(opts)
 	if (o.fence || o.permits > 0) && kind.Ambiguous(c.cfg.Prefix+key) {
 		o.invalid = errAmbiguous
 	}

@@ -7,7 +7,7 @@ package redlock
 // Calls go downwards, but for a hold and its KeepAlives, which know each other. A part below Mutex
 // takes what it needs of the parts below it, and never the Client.
 //
-//	Client.Do, Lead  Mutex.Lock (wait)           Client.Holders, Locks, Revoke, Watch
+//	Client.Do, Acquire, Lead  Mutex.Lock (wait)  Client.Holders, Locks, Revoke, Watch
 //	      |               | waits in queues, subscribes to the key
 //	      |               +--> localQueues, globalQueues, subscriptions
 //	      v               v

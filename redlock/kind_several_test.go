@@ -200,17 +200,15 @@ func TestWhatIsWrongWithSeveralKeys(t *testing.T) {
 		}
 		return keys
 	}
-	for name, m := range map[string]*Mutex{
-		"one of the keys is empty":                                     c.NewMutex("k", ttl, WithKeys("a", "")),
-		"one of the keys has 16385 bytes, and 16384 are the most":      c.NewMutex("k", ttl, WithKeys(strings.Repeat("k", maxKey+1))),
-		"there are 65 keys, and 64 are the most":                       c.NewMutex("k", ttl, WithKeys(many...)),
-		"the keys have 262145 bytes together, and 262144 are the most": c.NewMutex("k", ttl, WithKeys(large(maxKeysTogether)...)),
+	for name, err := range map[string]error{
+		"one of the keys is empty":                                     c.CheckMutex("k", ttl, WithKeys("a", "")),
+		"one of the keys has 16385 bytes, and 16384 are the most":      c.CheckMutex("k", ttl, WithKeys(strings.Repeat("k", maxKey+1))),
+		"there are 65 keys, and 64 are the most":                       c.CheckMutex("k", ttl, WithKeys(many...)),
+		"the keys have 262145 bytes together, and 262144 are the most": c.CheckMutex("k", ttl, WithKeys(large(maxKeysTogether)...)),
 	} {
-		require.ErrorContains(t, m.TryLock(t.Context()), name)
-		require.ErrorContains(t, m.Lock(t.Context()), name)
+		require.ErrorContains(t, err, name)
 	}
-	require.NotErrorIs(t, c.NewMutex("0", ttl, WithKeys(many...)).invalid, ErrHeld)
-	require.NoError(t, c.NewMutex("0", ttl, WithKeys(many...)).invalid, "a key that is given twice is one")
+	require.NoError(t, c.CheckMutex("0", ttl, WithKeys(many...)), "a key that is given twice is one")
 	masters := redlocktest.Start(t, 1)
 	real := opened(t, masters.Addrs(), nil)
 	keys := large(maxKeysTogether)

@@ -75,9 +75,9 @@ func TestNamesShareNothingBesideThem(t *testing.T) {
 			defer c.Close()
 			for name, opts := range map[string][]Option{"fence": {WithFence()}, "permits": {WithPermits(2)}, "shared": {WithShared()},
 				"several": {WithKeys("z"), WithFence()}} {
-				require.ErrorIs(t, c.NewMutex(key, time.Minute, opts...).TryLock(t.Context()), errAmbiguous, "%s%s %s", prefix, key, name)
+				require.ErrorIs(t, c.CheckMutex(key, time.Minute, opts...), errAmbiguous, "%s%s %s", prefix, key, name)
 			}
-			require.ErrorIs(t, c.NewMutex("z", time.Minute, WithKeys(key), WithFence()).TryLock(t.Context()), errAmbiguous)
+			require.ErrorIs(t, c.CheckMutex("z", time.Minute, WithKeys(key), WithFence()), errAmbiguous)
 			require.ErrorIs(t, c.Revoke(t.Context(), key, "why", WithPermits(2)), errAmbiguous)
 			_, err = c.Holders(t.Context(), key, WithPermits(2))
 			require.ErrorIs(t, err, errAmbiguous)

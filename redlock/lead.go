@@ -17,7 +17,7 @@ import (
 // once. Each leadership has a number, the lock's fence, FenceFrom(ctx), which grows with each
 // leader. What fn writes elsewhere should carry it. WithFence need not be given. With
 // [WithSecond] the number is the fence of the second lock. With [WithPermits] up to k processes
-// lead, and there is no number. WithFence beside either is refused, as by [Client.NewMutex].
+// lead, and there is no number. WithFence beside either is refused.
 //
 // The context of fn ends when ctx ends. It ends when the leadership is lost, no later than the
 // validity, with the cause ErrLost. And it ends when the maximum lifetime has passed
@@ -47,19 +47,25 @@ import (
 func (c *Client) Lead(ctx context.Context, key string, ttl time.Duration, fn func(ctx context.Context) error, opts ...Option) error {
 	mustContext(ctx)
 	withFence := func(o *options) { o.fence = o.fence || o.permits == 0 && o.second == nil }
-	m, o := c.newMutex(key, ttl, append(opts[:len(opts):len(opts)], withFence))
+	m, o, err := c.newMutex(key, ttl, append(opts[:len(opts):len(opts)], withFence))
+	why := ""
 	switch {
-	case m.invalid != nil:
+	case err != nil:
+		return err
 	case o.token != "":
-		m.refuse(errors.New("Lead takes the lock itself, and refuses WithToken"))
+		why = "Lead takes the lock itself, and refuses WithToken"
 	case o.shared:
-		m.refuse(errors.New("readers do not lead: Lead refuses WithShared"))
+		why = "readers do not lead: Lead refuses WithShared"
 	case o.minHold > 0:
-		m.refuse(errors.New("nobody would lead for a while: Lead refuses WithMinHold"))
+		why = "nobody would lead for a while: Lead refuses WithMinHold"
 	case o.bounded:
-		m.refuse(errors.New("Lead waits until its context ends: it refuses WithWait"))
+		why = "Lead waits until its context ends: it refuses WithWait"
+	case fn == nil:
+		why = "Lead is given no function: it is nil"
 	}
-	m.refuseNil("Lead", fn)
+	if why != "" {
+		return m.refused(errors.New(why))
+	}
 	for {
 		if err := m.Lock(ctx); err != nil {
 			return err

@@ -27,7 +27,7 @@ func TestLongTimesDoNotOverflow(t *testing.T) {
 		held, stop := m.KeepAlive(t.Context())
 		defer stop()
 		require.NoError(t, held.Err())
-		require.ErrorContains(t, c.NewMutex("k", clock.Forever/time.Millisecond*time.Millisecond).TryLock(t.Context()), "hundred years")
+		require.ErrorContains(t, c.CheckMutex("k", clock.Forever/time.Millisecond*time.Millisecond), "hundred years")
 		require.NoError(t, c.NewMutex("j", maxTTL).TryLock(t.Context()))
 	})
 	masters := redlocktest.Start(t, 1)
@@ -69,7 +69,7 @@ func TestBigValuesAndKeysBreakNoConnection(t *testing.T) {
 	require.Eventually(t, func() bool { return c.Stats().Held > 0 }, hanging, 5*time.Millisecond)
 	cancel()
 	require.ErrorIs(t, conntest.Soon(t, "it gives up", refused), ErrHeld)
-	err = c.NewMutex(strings.Repeat("k", maxKey+1), 30*time.Second).Lock(t.Context())
+	err = c.CheckMutex(strings.Repeat("k", maxKey+1), 30*time.Second)
 	require.ErrorContains(t, err, "16384")
 	require.Less(t, len(err.Error()), 300)
 	longest := c.NewMutex(strings.Repeat("k", maxKey), 30*time.Second)
@@ -139,8 +139,8 @@ func TestNoLockHasTheNameOfWhatIsKeptBesideOne(t *testing.T) {
 	names := slices.Collect(maps.Keys(beside))
 	c := all[0]
 	for _, name := range append(names, "{a}:line:x:alive", "{}}:writer", "{a}}:permit:line:x", "{}:since") {
-		require.ErrorIs(t, c.NewMutex(name, time.Minute).TryLock(t.Context()), errReserved, name)
-		require.ErrorIs(t, c.NewMutex("k", time.Minute, WithKeys(name)).TryLock(t.Context()), errReserved, name)
+		require.ErrorIs(t, c.CheckMutex(name, time.Minute), errReserved, name)
+		require.ErrorIs(t, c.CheckMutex("k", time.Minute, WithKeys(name)), errReserved, name)
 		require.ErrorIs(t, c.Do(t.Context(), name, time.Minute, nil, WithPermits(2)), errReserved, name)
 	}
 	for _, name := range []string{"{a}", "{a}:b", "a}:fence", "{a}:fences", "{a}fence", "{a:fence"} {

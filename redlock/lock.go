@@ -18,7 +18,7 @@ import (
 // Lock waits.
 //
 // Locks are not reentrant. If ctx is derived from the context of a lock on the same key (that of
-// Do, Lead or KeepAlive, of this client), and that lock is still held, Lock would wait for its own
+// Do, Acquire, Lead or KeepAlive, of this client), and that lock is still held, Lock would wait for its own
 // caller. It fails at once with ErrHeld, and the error says so. A reader within a reader gets the
 // lock, but waits if a writer has come in between. A permit within a permit gets one, as long as
 // ctx does not belong to all of them. A Lock with any other context waits, also in the goroutine
@@ -42,9 +42,6 @@ func (m *Mutex) Lock(ctx context.Context) error { return m.lockUntil(ctx, ctx, f
 func (m *Mutex) lockUntil(ctx, waiting context.Context, bounded bool) error {
 	mustContext(ctx)
 	m.mustClient()
-	if m.invalid != nil {
-		return m.invalid
-	}
 	for {
 		e := m.lock(ctx, waiting, bounded)
 		if e == nil {

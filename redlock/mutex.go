@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redburst/redburst/redlock/internal/kind"
@@ -25,16 +26,18 @@ import (
 // wake it, if it reads for the others meanwhile.
 type Mutex struct {
 	hold
-	client  *Client // see mustClient
-	invalid error   // why it cannot be used; nil if it can
+	client *Client // see mustClient
 }
 
 // NewMutex returns a lock on a key. It is not taken yet. The TTL is how long the lock outlives a
 // holder that has died. It is rounded down to whole milliseconds, of which it has at least 10, must
 // exceed the drift, and must not exceed Config.RestartGuard if that is set. A key has 1 to 16,384
-// bytes, and none of the names that are kept beside a lock (see the package comment). If the key,
-// the TTL or an option is invalid, each call that takes, extends or releases the Mutex returns an
-// error that says so. It is no *RoundError, as no master was asked.
+// bytes, and none of the names that are kept beside a lock (see the package comment).
+//
+// NewMutex panics if the key, the TTL or an option is invalid, or if options do not go together. Who
+// writes the program writes these, and a lock that is seldom taken would fail only when it is. For
+// what comes from elsewhere, [Client.CheckMutex] says it before. [Client.Do], [Client.Acquire] and
+// [Client.Lead] return it as an error.
 //
 // A long TTL has a cost: a master that restarts does not vote until the longest TTL that this
 // client has used has passed, counted from the first attempt that uses it.
@@ -42,32 +45,41 @@ type Mutex struct {
 // NewMutex asks the masters nothing. The client keeps nothing of a Mutex that is not held, so you
 // can drop it. Reusing one saves only its allocation.
 func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex {
-	m, o := c.newMutex(key, ttl, opts)
-	if o.bounded {
-		m.refuse(errors.New("WithWait is for Client.Do: Lock waits until its context ends"))
+	m, err := c.ownMutex(key, ttl, opts)
+	if err != nil {
+		panic("redlock: NewMutex: " + strings.TrimPrefix(err.Error(), mutexPrefix))
 	}
 	return m
 }
 
-// newMutex is NewMutex, and also returns what the options have set.
-func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex, options) {
+// CheckMutex returns an error if [Client.NewMutex] would panic. It is for keys, TTLs and options
+// that come from a user or a file. It is no *RoundError, as no master was asked.
+func (c *Client) CheckMutex(key string, ttl time.Duration, opts ...Option) error {
+	_, err := c.ownMutex(key, ttl, opts)
+	return err
+}
+
+// ownMutex makes a Mutex whose user waits for it by himself.
+func (c *Client) ownMutex(key string, ttl time.Duration, opts []Option) (*Mutex, error) {
+	m, o, err := c.newMutex(key, ttl, opts)
+	if err == nil && o.bounded {
+		err = m.refused(errors.New("WithWait is for Client.Do and Client.Acquire: Lock waits until its context ends"))
+	}
+	return m, err
+}
+
+// newMutex makes a Mutex, and also returns what the options have set, and why it cannot be used.
+func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex, options, error) {
 	c.check()
 	given := ttl
 	ttl = ttl.Truncate(time.Millisecond) // which is what the masters count in
-	var o options
-	if len(opts) > 0 {
-		chosen := new(options) // on the heap, as an Option may keep it
-		for _, opt := range opts {
-			opt(chosen)
-		}
-		o = *chosen
-	}
+	o := chosen(opts)
 	both := new(struct {
 		Mutex
 		token []byte
 	})
 	m := &both.Mutex
-	m.client, m.invalid, m.tokenText = c, o.invalid, &both.token
+	m.client, m.tokenText = c, &both.token
 	m.spec = spec{kind: kind.Plain{}, traits: &ordinary, key: key, term: quorum.NewTerm(ttl, c.cfg.DriftFactor), timeout: c.cfg.roundTimeout(ttl)}
 	if c.cfg.Prefix != "" {
 		m.spec.traits = &traits{prefixed: c.cfg.Prefix + key}
@@ -80,45 +92,51 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 	if o.token != "" {
 		*m.tokenText, m.shown = []byte(o.token), true
 	}
+	err := o.invalid
 	if len(opts) > 0 {
-		if err := o.choose(&m.spec, &c.hints); err != nil {
-			m.invalid = err
+		if e := o.choose(&m.spec, &c.hints); e != nil {
+			err = e
 		}
 		if _, slot, _ := kind.CutSlot(o.token); slot > 0 {
 			m.setNextSlot(slot - 1)
 		}
 	}
+	guard := c.cfg.RestartGuard
 	switch {
 	case key == "":
-		m.invalid = errors.New("the key is empty")
+		err = errors.New("the key is empty")
 	case len(m.onMasters()) > maxKey:
-		m.invalid = fmt.Errorf("the key has %d bytes, and %d are the most", len(m.onMasters()), maxKey)
+		err = fmt.Errorf("the key has %d bytes, and %d are the most", len(m.onMasters()), maxKey)
 	case kind.Reserved(m.onMasters()):
-		m.invalid = errReserved
+		err = errReserved
 	case ttl > maxTTL:
-		m.invalid = fmt.Errorf("TTL %v is beyond a hundred years", ttl)
+		err = fmt.Errorf("TTL %v is beyond a hundred years", ttl)
 	case o.minHold > maxTTL:
-		m.invalid = fmt.Errorf("a least hold of %v, clock drift included, is beyond a hundred years", o.minHold)
-	case c.cfg.RestartGuard > 0 && o.minHold > c.cfg.RestartGuard:
-		m.invalid = fmt.Errorf("a least hold of %v, clock drift included, is above Config.RestartGuard, %v, which is to be the longest of all", o.minHold, c.cfg.RestartGuard)
-	case c.cfg.RestartGuard > 0 && ttl > c.cfg.RestartGuard:
-		m.invalid = fmt.Errorf("TTL %v is above Config.RestartGuard, %v, which is to be the longest of all", ttl, c.cfg.RestartGuard)
+		err = fmt.Errorf("a least hold of %v, clock drift included, is beyond a hundred years", o.minHold)
+	case guard > 0 && o.minHold > guard:
+		err = fmt.Errorf("a least hold of %v, clock drift included, is above Config.RestartGuard, %v, which is to be the longest of all", o.minHold, guard)
+	case guard > 0 && ttl > guard:
+		err = fmt.Errorf("TTL %v is above Config.RestartGuard, %v, which is to be the longest of all", ttl, guard)
 	case 0 < given && given < time.Microsecond:
-		m.invalid = fmt.Errorf("TTL %v is too short for a round: is its unit missing, as in %d*time.Second?", given, given)
+		err = fmt.Errorf("TTL %v is too short for a round: is its unit missing, as in %d*time.Second?", given, given)
+	case 0 < given && given < time.Millisecond:
+		err = fmt.Errorf("TTL %v is too short for a round: is its unit missing, as in %d*time.Millisecond?", given, given)
 	case ttl < minTTL:
-		m.invalid = fmt.Errorf("TTL %v is too short for a round: %v is the least", given, minTTL)
+		err = fmt.Errorf("TTL %v is too short for a round: %v is the least", given, minTTL)
 	case m.term.Drift >= ttl:
-		m.invalid = fmt.Errorf("TTL %v leaves nothing after a clock drift of %v", ttl, m.term.Drift)
+		err = fmt.Errorf("TTL %v leaves nothing after a clock drift of %v", ttl, m.term.Drift)
 	}
-	if m.invalid != nil {
-		m.refuse(m.invalid)
+	if err != nil {
+		err = m.refused(err)
 	}
-	return m, o
+	return m, o, err
 }
 
-// refuse makes every use of the Mutex fail with that error.
-func (m *Mutex) refuse(err error) {
-	m.invalid = fmt.Errorf("redlock: mutex %s: %w", quoted(m.key), err)
+const mutexPrefix = "redlock: mutex "
+
+// refused makes the error of a Mutex that cannot be used.
+func (m *Mutex) refused(why error) error {
+	return fmt.Errorf(mutexPrefix+"%s: %w", quoted(m.key), why)
 }
 
 // setNextSlot sets the slot of the next attempt, counted from 0 on. It ignores a slot that the
@@ -255,9 +273,6 @@ func (m *Mutex) stale(op Op, k *call, err error, note string) *RoundError {
 func (m *Mutex) Extend(ctx context.Context) error {
 	mustContext(ctx)
 	m.mustClient()
-	if m.invalid != nil {
-		return m.invalid
-	}
 	if e := m.extend(ctx); e != nil {
 		return e
 	}

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -103,30 +104,38 @@ func TestFailedAttemptKeepsAHandedOverToken(t *testing.T) {
 	})
 }
 
-func TestMutexThatCannotBeIsReportedByItsUse(t *testing.T) {
-	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		for want, m := range map[string]*Mutex{
-			"the key is empty":               c.NewMutex("", ttl),
-			"TTL 0s is too short":            c.NewMutex("k", 0),
-			"as in 10*time.Second?":          c.NewMutex("k", 10),
-			"TTL -1s is too short":           c.NewMutex("k", -time.Second),
-			"TTL 999µs is too short":         c.NewMutex("k", 999*time.Microsecond),
-			"TTL 9.999ms is too short":       c.NewMutex("k", 9999*time.Microsecond),
-			"the token that was handed over": c.NewMutex("k", ttl, WithToken("")),
-			"maximum lifetime -1ns is not":   c.NewMutex("k", ttl, WithMaxLifetime(-1)),
+// Who writes the program learns at once what is wrong: NewMutex panics. CheckMutex says the same of what comes from elsewhere.
+func TestNewMutexPanicsOfWhatCannotBe(t *testing.T) {
+	simulated(t, 3, Config{RestartGuard: time.Minute}, func(t *testing.T, c *Client, r *fakeRounds) {
+		for want, of := range map[string]struct {
+			key  string
+			ttl  time.Duration
+			opts []Option
+		}{
+			`"": the key is empty`:                  {"", ttl, nil},
+			`"k": TTL 0s is too short`:              {"k", 0, nil},
+			"as in 10*time.Second?":                 {"k", 10, nil},
+			"as in 30000*time.Millisecond?":         {"k", 30_000, nil},
+			"TTL -1s is too short":                  {"k", -time.Second, nil},
+			"TTL 999µs is too short":                {"k", 999 * time.Microsecond, nil},
+			"TTL 9.999ms is too short":              {"k", 9999 * time.Microsecond, nil},
+			"TTL 1m1s is above Config.RestartGuard": {"k", time.Minute + time.Second, nil},
+			"the token that was handed over":        {"k", ttl, []Option{WithToken("")}},
+			"maximum lifetime -1ns is not":          {"k", ttl, []Option{WithMaxLifetime(-1)}},
+			"an option is nil":                      {"k", ttl, []Option{WithFence(), nil}},
+			"WithWait is for":                       {"k", ttl, []Option{WithWait(0)}},
 		} {
-			ctx := t.Context()
-			for _, err := range []error{m.TryLock(ctx), m.Lock(ctx), m.Extend(ctx), m.Unlock(ctx)} {
-				require.ErrorContains(t, err, want)
-				require.NotErrorAs(t, err, new(*RoundError), "no master was asked")
-			}
-			held, stop := m.KeepAlive(ctx)
-			require.ErrorIs(t, context.Cause(held), ErrLost)
-			stop()
-			require.Zero(t, m.Remaining())
+			err := c.CheckMutex(of.key, of.ttl, of.opts...)
+			require.ErrorContains(t, err, want)
+			require.NotErrorAs(t, err, new(*RoundError), "no master was asked")
+			said := "redlock: NewMutex: " + strings.TrimPrefix(err.Error(), "redlock: mutex ")
+			require.PanicsWithValue(t, said, func() { c.NewMutex(of.key, of.ttl, of.opts...) })
 		}
+		require.NoError(t, c.CheckMutex("k", 10*time.Millisecond))
 		require.Empty(t, r.logs(0))
 		require.NoError(t, c.NewMutex("k", 10*time.Millisecond).TryLock(t.Context()))
+		_, err := c.Holders(t.Context(), "k", nil)
+		require.ErrorContains(t, err, "an option is nil")
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // An Option sets how a Mutex differs from others of its client. It is for [Client.NewMutex],
-// [Client.Do], [Client.Lead] and [Client.Holders], and changes no Mutex that exists.
+// [Client.Do], [Client.Acquire], [Client.Lead] and [Client.Holders], and changes no Mutex that exists.
 type Option func(*options)
 
 // options are what the options of one Mutex have set.
@@ -25,9 +25,25 @@ type options struct {
 	lifetime time.Duration
 	minHold  time.Duration // how long a lock stays on the masters at least; 0 if it does not stay
 	second   Second        // takes the second lock; nil for none
-	wait     time.Duration // how long Do waits for the lock, if bounded
+	wait     time.Duration // how long Do and Acquire wait for the lock, if bounded
 	bounded  bool
 	invalid  error // why they cannot be used; nil if they can
+}
+
+// chosen returns what the options set.
+func chosen(opts []Option) options {
+	if len(opts) == 0 {
+		return options{}
+	}
+	o := new(options) // on the heap, as an Option may keep it
+	for _, opt := range opts {
+		if opt == nil {
+			o.invalid = errors.New("an option is nil")
+			continue
+		}
+		opt(o)
+	}
+	return *o
 }
 
 const (
@@ -289,20 +305,20 @@ func WithOwner(value string) Option {
 	}
 }
 
-// WithWait bounds how long [Client.Do] waits for the lock, apart from the context of the work.
-// With 0 it makes one attempt, as [Mutex.TryLock] does. Without this option it waits until its
+// WithWait bounds how long [Client.Do] and [Client.Acquire] wait for the lock, apart from the context of the work.
+// With 0 they make one attempt, as [Mutex.TryLock] does. Without this option they wait until their
 // context ends. d must not be below zero.
 //
 // If the lock cannot be had in that time, the error wraps ErrHeld or ErrNoQuorum, and not the
 // context's error: that says that the context has ended. With a d above 0, the error names a
-// holder, as that of [Mutex.Lock] does. With 0 it mostly names none, as that of TryLock. No attempt is cut short, so Do may return a
+// holder, as that of [Mutex.Lock] does. With 0 it mostly names none, as that of TryLock. No attempt is cut short, so they may return a
 // round later, and no d is too short for one attempt. If nobody can be named when d is over, one more
 // attempt follows.
 //
 // If several clients make one attempt each at the same moment, and split the masters' votes, one of
 // them gets the lock all the same. Only where an error wraps [ErrSplit], perhaps nobody has it.
 //
-// A Mutex refuses this option: its Lock has a context, and TryLock does not wait.
+// NewMutex refuses this option: Lock has a context, and TryLock does not wait.
 func WithWait(d time.Duration) Option {
 	return func(o *options) {
 		if d < 0 {
@@ -324,7 +340,7 @@ func WithWait(d time.Duration) Option {
 //
 //   - [Mutex.Unlock] leaves the lock, and [Mutex.UnlockNow] does not. [Client.Do] leaves it if
 //     its function returns nil, and deletes it if that fails, panics or never runs, so that the
-//     next one may try at once. A function that must not be tried again in the period keeps its
+//     next one may try at once. [Client.Acquire] leaves it. A function that must not be tried again in the period keeps its
 //     error to itself, and returns nil.
 //   - If a holder dies, or forgets to unlock, its lock stays for d or for the TTL, whichever is
 //     longer: the masters are told both when the lock is taken, and with each Extend and renewal.

@@ -56,6 +56,12 @@ func TestPanicOfAContextLeavesNothing(t *testing.T) {
 		"Do": func(*Mutex) {
 			require.NoError(t, c.Do(ctx, "k", ttl, func(ctx context.Context) error { return ctx.Err() }))
 		},
+		"Acquire": func(*Mutex) {
+			_, release, err := c.Acquire(ctx, "k", ttl)
+			require.NoError(t, err)
+			defer release()
+			require.NoError(t, release())
+		},
 		"Extend": func(m *Mutex) {
 			require.NoError(t, m.TryLock(t.Context()))
 			require.NoError(t, m.Extend(ctx))
@@ -86,6 +92,7 @@ func TestPanicOfAContextLeavesNothing(t *testing.T) {
 				m.Unlock(t.Context())
 				gone(at)
 				require.Zero(t, c.Stats().Kept, at)
+				require.Zero(t, c.busy.Load(), at)
 				nothingIsLeft(t, c, at)
 			})
 			require.Positive(t, panics)

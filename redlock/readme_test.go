@@ -31,19 +31,17 @@ func inOne(ctx context.Context, client *redlock.Client, work func(context.Contex
 	return client.Do(ctx, "lock:orders:42", 10*time.Second, work) // as its program does
 }
 
-func stepByStep(ctx context.Context, client *redlock.Client, work func(context.Context) error) error {
+func acquired(ctx context.Context, client *redlock.Client, work func(context.Context) error) error {
 	// README
-	m := client.NewMutex("lock:orders:42", 10*time.Second)
-	if err := m.Lock(ctx); err != nil { // waits in the queue until ctx ends; TryLock asks once
+	held, release, err := client.Acquire(ctx, "lock:orders:42", 10*time.Second)
+	if err != nil { // ctx has ended before
 		return err
 	}
-	held, stop := m.KeepAlive(ctx) // or m.Extend(ctx), now and then
-	defer stop()
-	err := work(held)
-	if lost := m.Unlock(ctx); errors.Is(lost, redlock.ErrNotHeld) { // it is released even if ctx has ended
-		return lost // another may have held it meanwhile: the work does not count
+	defer release() // also if the work panics
+	if err := work(held); err != nil {
+		return err
 	}
-	return err
+	return release() // ErrLost: another may have held it meanwhile, so the work does not count
 	// end
 }
 
@@ -192,7 +190,7 @@ func TestReadmeIsRightInEachCase(t *testing.T) {
 		return w.Code
 	}
 	for name, do := range map[string]func(context.Context, *redlock.Client, func(context.Context) error) error{
-		"in one": inOne, "step by step": stepByStep,
+		"in one": inOne, "acquired": acquired,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -59,10 +59,7 @@ import (
 func (c *Client) Revoke(ctx context.Context, key, reason string, opts ...Option) error {
 	mustContext(ctx)
 	c.check()
-	var o options
-	for _, opt := range opts {
-		opt(&o)
-	}
+	o := chosen(opts)
 	if err := checkRevocation(c.cfg.Prefix, key, reason, &o); err != nil {
 		return fmt.Errorf("redlock: revoke %s: %w", quoted(key), err)
 	}

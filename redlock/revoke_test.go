@@ -215,8 +215,8 @@ func TestRevokeOfNobody(t *testing.T) {
 			"one of 2 permits":    c.Revoke(t.Context(), "k", why, WithPermits(2), WithToken("t")),
 			"begins with revoked": c.Revoke(t.Context(), "k", why, WithToken("revoked:t")),
 			"the token that was":  c.Revoke(t.Context(), "k", why, WithToken("")),
-			"would be taken for":  c.NewMutex("k", ttl, WithToken("revoked:t")).Extend(t.Context()),
-			"would be taken for ": c.NewMutex("k", ttl, WithOwner("revoked:me")).TryLock(t.Context()),
+			"would be taken for":  c.CheckMutex("k", ttl, WithToken("revoked:t")),
+			"would be taken for ": c.CheckMutex("k", ttl, WithOwner("revoked:me")),
 		} {
 			require.ErrorContains(t, err, strings.TrimSpace(name))
 		}

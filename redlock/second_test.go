@@ -310,7 +310,7 @@ func TestWhatWithSecondDoesNotGoTogetherWith(t *testing.T) {
 			"fence": WithFence(), "keys": WithKeys("l"), "permits": WithPermits(2), "shared": WithShared(),
 			"token": WithToken("t"), "none": WithSecond(nil),
 		} {
-			require.Error(t, c.NewMutex("k", ttl, WithSecond(s), opt).TryLock(t.Context()), name)
+			require.Error(t, c.CheckMutex("k", ttl, WithSecond(s), opt), name)
 		}
 		require.Zero(t, s.asked)
 		m := c.NewMutex("k", ttl, WithSecond(s), WithMinHold(2*ttl), WithOwner("me"))

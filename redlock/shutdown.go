@@ -14,15 +14,15 @@ import (
 //
 //   - each new attempt to take a lock gets ErrClosed, and so does each Lock that waits. An attempt under way ends with its
 //     round: its keys are released, and it gets ErrClosed, too, unless it had the lock by then.
-//   - the contexts of Do, Lead and KeepAlive end, and their causes wrap ErrClosed. A Do whose function has not begun
-//     does not call it.
+//   - the contexts of Do, Acquire, Lead and KeepAlive end, and their causes wrap ErrClosed. A Do whose function has not
+//     begun does not call it.
 //   - a lock that is kept alive then is renewed until it is unlocked or its stop is called, even if the parent of its
 //     context ends. That of Do or Lead is unlocked when the function has returned.
 //   - Extend, Unlock and Release do what they always do, and WithMinHold is kept. No lock is handed over in this
 //     client any more.
 //
-// It waits for the functions of Do and Lead, also for one whose lock is lost, and for each lock that a Mutex holds,
-// until that is unlocked or its validity has ended. A lock that was handed over by its token counts once it was
+// It waits for the functions of Do and Lead, and for the release of each Acquire, also where the lock is lost, and for
+// each lock that a Mutex holds, until that is unlocked or its validity has ended. A lock that was handed over by its token counts once it was
 // extended. It looks for them with pauses of 10 ms at most.
 //
 // It returns nil if nothing was left to wait for. Otherwise its error wraps that of ctx, and its cause, or ErrClosed if
@@ -116,7 +116,7 @@ func unfinished(left map[string]int, busy int64) string {
 		said = append(said, text)
 	}
 	if busy > 0 {
-		said = append(said, fmt.Sprintf("%d calls of Do, Lead or Unlock have not returned", busy))
+		said = append(said, fmt.Sprintf("%d calls of Do, Acquire, Lead or Unlock have not ended", busy))
 	}
 	return strings.Join(said, "; ")
 }

@@ -234,11 +234,14 @@ func TestShutdownReleasesALockThatIsGiven(t *testing.T) {
 	})
 }
 
-// A function whose lock is lost is waited for, and its Do says so.
+// Work is waited for, also once its lock is lost, and its Do says so.
 func TestShutdownWaitsForWorkWhoseLockIsLost(t *testing.T) {
-	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		_, end, ended := works(t, c)
+	eachDoing(t, Config{}, func(t *testing.T, c *Client, r *fakeRounds, do doing) {
+		work, end, ended := runsUntilEnd(t, func(fn func(context.Context) error) error { return do(context.Background(), "k", ttl, fn) })
 		done := shuts(t, c)
+		time.Sleep(5 * ttl)
+		require.ErrorIs(t, context.Cause(work), ErrClosed)
+		require.Equal(t, 3, r.keys(), "it is renewed")
 		r.set(flush, 0, 1, 2)
 		time.Sleep(5 * ttl)
 		require.Empty(t, done)
@@ -265,7 +268,7 @@ func TestShutdownNamesWorkWhoseLockIsLost(t *testing.T) {
 		close(end)
 		err := <-ended
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, "1 calls of Do, Lead or Unlock have not returned")
+		require.ErrorContains(t, err, "1 calls of Do, Acquire, Lead or Unlock have not ended")
 		require.NotContains(t, err.Error(), "locks are left")
 	})
 }

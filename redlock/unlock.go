@@ -44,9 +44,6 @@ import (
 func (m *Mutex) Unlock(ctx context.Context) error {
 	defer mustContext(ctx) // last: the lock is released all the same
 	m.mustClient()
-	if m.invalid != nil {
-		return m.invalid
-	}
 	if e := m.unlock(ctx, true); e != nil {
 		return e
 	}
@@ -58,9 +55,6 @@ func (m *Mutex) Unlock(ctx context.Context) error {
 func (m *Mutex) UnlockNow(ctx context.Context) error {
 	defer mustContext(ctx) // last: the lock is released all the same
 	m.mustClient()
-	if m.invalid != nil {
-		return m.invalid
-	}
 	if e := m.unlock(ctx, false); e != nil {
 		return e
 	}
@@ -90,9 +84,6 @@ func (m *Mutex) UnlockNow(ctx context.Context) error {
 // wait for the second lock either, and which of the two is free first is not known.
 func (m *Mutex) Release() error {
 	c := m.mustClient()
-	if m.invalid != nil {
-		return m.invalid
-	}
 	r := c.releases.take()
 	closed := false
 	select {

@@ -149,6 +149,9 @@ func (r *acquirer) startRecord(cfg redlock.Config) (_ redlock.Config, err error)
 }
 
 func (r *acquirer) acquireWith(client *redlock.Client, key string) error {
+	if err := client.CheckMutex(key, r.ttl, r.options()...); err != nil {
+		return err
+	}
 	r.name, r.mutex = key, client.NewMutex(key, r.ttl, r.options()...)
 	if r.wait > 0 && !r.quiet {
 		r.warnOfParent(key)

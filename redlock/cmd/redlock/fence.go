@@ -279,6 +279,9 @@ func (f *fenceCommand) reset(ctx context.Context, keys []string) error {
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
 	// While it has the lock nobody else moves the counters, and nobody is given one of them.
+	if err := client.CheckMutex(keys[0], f.ttl, redlock.WithKeys(keys[1:]...)); err != nil {
+		return usageError("", "%w", err)
+	}
 	m := client.NewMutex(keys[0], f.ttl, redlock.WithKeys(keys[1:]...))
 	switch err := m.TryLock(ctx); {
 	case errors.Is(err, redlock.ErrHeld):

@@ -222,17 +222,17 @@ func (r *releaser) take(ctx context.Context, key string, opts []redlock.Option) 
 	}
 	defer client.Close()
 	const ttl = time.Minute // it means nothing: the lock is not extended
-	err = client.NewMutex(key, ttl, append(opts, redlock.WithToken(r.token))...).Unlock(ctx)
+	opts = append(opts, redlock.WithToken(r.token))
+	if err := client.CheckMutex(key, ttl, opts...); err != nil {
+		return usageError("", "%w", err)
+	}
+	err = client.NewMutex(key, ttl, opts...).Unlock(ctx)
 	deliver(ctx, client, r.given.dialTimeout)
 	switch {
 	case errors.Is(err, redlock.ErrRevoked): // its keys are deleted nevertheless
 	case errors.Is(err, redlock.ErrNotHeld):
 		return &failure{exitNo, fmt.Errorf("%q is free, or another's by now", key), ""}
 	case err != nil:
-		var round *redlock.RoundError
-		if !errors.As(err, &round) {
-			return usageError("", "%w", err)
-		}
 		return &failure{exitNoQuorum, err, "it may be released all the same: see 'redlock status'"}
 	}
 	return nil

@@ -61,7 +61,10 @@ type held struct {
 // Lock takes the lock. It waits until it has it or ctx ends. Within this process it also waits for the
 // Unlock of a holder whose lock was lost.
 func (s *Storage) Lock(ctx context.Context, name string) error {
-	h := s.new(name)
+	h, err := s.new(name)
+	if err != nil {
+		return err
+	}
 	for {
 		other := s.enter(name, h)
 		if other == nil {
@@ -77,11 +80,14 @@ func (s *Storage) Lock(ctx context.Context, name string) error {
 
 // TryLock takes the lock if it is free. It reports false and no error if another has it.
 func (s *Storage) TryLock(ctx context.Context, name string) (bool, error) {
-	h := s.new(name)
+	h, err := s.new(name)
+	if err != nil {
+		return false, err
+	}
 	if s.enter(name, h) != nil {
 		return false, nil
 	}
-	err := s.take(ctx, name, h, h.mutex.TryLock)
+	err = s.take(ctx, name, h, h.mutex.TryLock)
 	if errors.Is(err, redlock.ErrHeld) {
 		return false, nil
 	}
@@ -128,8 +134,11 @@ func (s *Storage) taken(name string) (*held, context.Context) {
 	return nil, nil
 }
 
-func (s *Storage) new(name string) *held {
-	return &held{mutex: s.client.NewMutex(s.prefix+name, s.ttl, s.opts...), over: make(chan struct{})}
+func (s *Storage) new(name string) (*held, error) {
+	if err := s.client.CheckMutex(s.prefix+name, s.ttl, s.opts...); err != nil {
+		return nil, fmt.Errorf("redlock/certmagic: %w", err)
+	}
+	return &held{mutex: s.client.NewMutex(s.prefix+name, s.ttl, s.opts...), over: make(chan struct{})}, nil
 }
 
 // enter makes h the one that has the name in this process, or returns who has it.
