@@ -155,6 +155,8 @@ func (d *dialing) connectTo(ctx context.Context, at Address) (*Conn, string, err
 			opt.Probe = false
 		case h.ended == "CLIENT SETNAME":
 			opt.ClientName = ""
+		case c.tls != nil:
+			return nil, "handshake", refusedTLS(err)
 		default:
 			return nil, "handshake", err
 		}
@@ -193,8 +195,7 @@ func (d *dialing) open(ctx context.Context, at Address) (c *Conn, wait func(Inte
 			} else if ctx := cmp.Or(d.patient, ctx); ctx.Err() == context.DeadlineExceeded {
 				err = unanswered{c.tls.unanswered(context.Cause(ctx))}
 			}
-			err = quoted(err, c)
-			return nil, nil, "tls", err
+			return nil, nil, "tls", refusedTLS(quoted(err, c))
 		}
 	}
 	return c, wait, "", nil

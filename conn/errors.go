@@ -57,7 +57,7 @@ func awaitAnswer(ctx context.Context, p *Poller, s *sock, want Interest) error {
 // those by which a master is judged.
 func foreign(err error) error {
 	for _, verdict := range []error{ErrNoListener, ErrRefused, ErrNotMaster, ErrUnanswered} {
-		if errors.Is(err, verdict) {
+		if errors.Is(refusedTLS(err), verdict) {
 			return errors.New(err.Error())
 		}
 	}
@@ -117,7 +117,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause, which is Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// RefusedError says that this master can never serve as it is configured. For example, it is a
+// RefusedError says that this master can never serve as it is configured. For example, its certificate has expired, it is a
 // node of a cluster or a replica, or the password is wrong. To try again is of no use before
 // somebody has changed something. A RefusedError comes inside an [*Error], which names the
 // master.
@@ -125,11 +125,15 @@ type RefusedError struct {
 	Reason string // what is wrong
 	Remedy string // what to do about it
 
+	cause   error // of crypto/tls; nil if it is another
 	replica bool
 }
 
 // Error returns the reason and, in parentheses, the remedy.
 func (e *RefusedError) Error() string { return e.Reason + " (" + e.Remedy + ")" }
+
+// Unwrap returns the error of crypto/tls, if it was that.
+func (e *RefusedError) Unwrap() error { return e.cause }
 
 // Is reports whether target is [ErrRefused], or is [ErrNotMaster] and the server is a
 // replica.

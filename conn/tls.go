@@ -3,9 +3,12 @@ package conn
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 )
 
@@ -41,6 +44,38 @@ func (l *tlsLayer) handshake(ctx context.Context, wait func(Interest) error) err
 	}
 	return err
 }
+
+// refusedTLS returns the error of a handshake as a RefusedError if the next one will end alike. With TLS 1.3 the server
+// says only later that it refuses us.
+func refusedTLS(err error) error {
+	var (
+		ours      *tls.CertificateVerificationError
+		authority x509.UnknownAuthorityError
+		name      x509.HostnameError
+		invalid   x509.CertificateInvalidError
+		theirs    *net.OpError
+	)
+	refused := func(why error, remedy string) error {
+		return &RefusedError{Reason: why.Error(), Remedy: remedy, cause: err}
+	}
+	switch {
+	case errors.As(err, &theirs) && theirs.Op == "remote error" && slices.ContainsFunc(finalAlerts, func(a tls.AlertError) bool { return a.Error() == theirs.Err.Error() }):
+		return refused(theirs, "it refuses our side of TLS: if it wants a certificate, give one that is signed by an authority that it trusts (tls.Config.Certificates; --cert and --key)")
+	case !errors.As(err, &ours):
+		return err
+	case errors.As(err, &authority):
+		return refused(err, "give the certificate of the authority that signed the master's (tls.Config.RootCAs; --cacert)")
+	case errors.As(err, &name):
+		return refused(err, "write the master's address with a name that stands in its certificate, or get a certificate for this name")
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return refused(err, "renew the master's certificate; check that our clock is right")
+	}
+	return refused(err, "get another certificate for the master")
+}
+
+// finalAlerts are what a server says that will not have our side of TLS: our certificate (42 to 49, 116), or what we
+// offer (40, 70, 71, 112, 120).
+var finalAlerts = []tls.AlertError{40, 42, 43, 44, 45, 46, 48, 49, 70, 71, 112, 116, 120}
 
 // unanswered adds to the error of a handshake that took too long what its silence may mean.
 func (l *tlsLayer) unanswered(err error) error {

@@ -51,10 +51,11 @@ var (
 	// ErrClosed: the client was closed.
 	ErrClosed = errors.New("redlock: client is closed")
 	// ErrRefused is conn.ErrRefused: so many masters refuse this client that no quorum is possible
-	// before somebody changes something. They are nodes of a cluster, or replicas; they have another
-	// password, or rights that lack a command or a key; they are out of memory, or cannot write to
-	// their disk; or others use another number of permits. The error of a round wraps ErrNoQuorum,
-	// too, so ask for ErrRefused first. A minority that refuses is in the Votes.
+	// before somebody changes something. They are nodes of a cluster, or replicas; they and we do not
+	// trust each other's certificates; they have another password, or rights that lack a command or a
+	// key; they are out of memory, or cannot write to their disk; or others use another number of
+	// permits. The error of a round wraps ErrNoQuorum, too, so ask for ErrRefused first. A minority
+	// that refuses is in the Votes.
 	ErrRefused = conn.ErrRefused
 )
 

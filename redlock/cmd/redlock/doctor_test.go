@@ -147,17 +147,17 @@ func TestDoctorTellsWhatIsWrongWithTLS(t *testing.T) {
 		return []string{"--cert", f.certFile, "--key", f.keyFile, "--cacert", f.certFile}
 	}
 	for name, test := range map[string]struct {
-		address string
-		args    []string
-		remedy  string
+		address      string
+		args         []string
+		says, remedy string
 	}{
-		"an authority that nobody knows": {"rediss://" + proxy.address, nil, "--cacert"},
-		"another name":                   {otherName.address, certificate(otherName), "a name that stands in its certificate"},
-		"an old certificate":             {expired.address, certificate(expired), "our clock"},
-		"no certificate of ours":         {proxy.address, []string{"--cacert", proxy.certFile}, "--cert and --key"},
-		"plain text to a TLS port":       {proxy.address, nil, "it speaks TLS"},
-		"TLS to a plain port":            {"rediss://" + masters.Addr(0), nil, "it speaks no TLS"},
-		"nobody there":                   {"127.0.0.1:1", nil, "start it"},
+		"an authority that nobody knows": {"rediss://" + proxy.address, nil, "unknown authority", "--cacert"},
+		"another name":                   {otherName.address, certificate(otherName), "cannot validate certificate", "a name that stands in its certificate"},
+		"an old certificate":             {expired.address, certificate(expired), "has expired", "our clock"},
+		"no certificate of ours":         {proxy.address, []string{"--cacert", proxy.certFile}, "remote error", "--cert and --key"},
+		"plain text to a TLS port":       {proxy.address, nil, "cannot be used", "it speaks TLS"},
+		"TLS to a plain port":            {"rediss://" + masters.Addr(0), nil, "cannot be used", "it speaks no TLS"},
+		"nobody there":                   {"127.0.0.1:1", nil, "cannot be used", "start it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			args := append(test.args, "-m", test.address)
@@ -166,7 +166,7 @@ func TestDoctorTellsWhatIsWrongWithTLS(t *testing.T) {
 			}
 			exit, d := diagnosed(t, nil, args...)
 			require.Equal(t, exitNo, exit)
-			require.Contains(t, requireFinding(t, d, wrong, "cannot be used", test.address).Remedy, test.remedy)
+			require.Contains(t, requireFinding(t, d, wrong, test.says, test.address).Remedy, test.remedy)
 		})
 	}
 	exit, _ := diagnosed(t, nil, append(certificate(proxy), "-m", proxy.address)...)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -85,13 +84,7 @@ func (e *inspection) findUnreachable(add adder) {
 
 // unreachableRemedy is what can be done about a master that was not reached.
 func (e *inspection) unreachableRemedy() string {
-	var (
-		authority x509.UnknownAuthorityError
-		name      x509.HostnameError
-		invalid   x509.CertificateInvalidError
-		alert     *net.OpError
-		failed    *conn.Error
-	)
+	var failed *conn.Error
 	switch {
 	case e.speaks == "TLS":
 		return "it speaks TLS: write rediss:// (of a group sentinels://), or give --tls"
@@ -101,16 +94,6 @@ func (e *inspection) unreachableRemedy() string {
 		return "more than half of its masters must answer, at the places that they announce (CLUSTER SLOTS): start them, correct the list, or let them announce places that can be reached from here (cluster-announce-ip)"
 	case errors.As(e.err, &failed) && failed.Op == "sentinel":
 		return "more than half of its sentinels must answer: start them, or correct the list; if they demand a password, set REDLOCK_SENTINEL_PASSWORD"
-	case errors.As(e.err, &authority):
-		return "give the certificate of the authority that signed the master's: --cacert file.pem"
-	case errors.As(e.err, &name):
-		return "write the master's address with a name that stands in its certificate, or get a certificate for this name"
-	case errors.As(e.err, &invalid) && invalid.Reason == x509.Expired:
-		return "renew the master's certificate; check that our clock is right"
-	case errors.As(e.err, &invalid):
-		return "get another certificate for the master"
-	case errors.As(e.err, &alert) && alert.Op == "remote error": // as crypto/tls names what the other side says
-		return "it refuses our side of TLS: if it wants a certificate, give --cert and --key, signed by an authority that it trusts"
 	}
 	return "start it; check the address and the network"
 }
