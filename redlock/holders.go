@@ -39,6 +39,7 @@ type LockInfo struct {
 	Held    bool         // as many masters as are a majority name one of the holders; of permits: all are taken
 	Holders []Holder     // one for each token, those that most masters name first; of readers up to about 100
 	Fence   uint64       // the last fence of the key that a majority remembers; 0 if there is none
+	Since   time.Time    // about when it was taken, as the fence says by the holder's clock; zero if it has none
 	Readers int          // how many readers hold it: as many masters as are a majority have so many, or more
 	Permits int          // how many permits there are, as most masters say
 	Used    int          // how many of them are held on a majority; -1 if they were not counted: see Client.Locks
@@ -185,7 +186,7 @@ func (c *Client) lockInfo(key string, t *census.Tally) LockInfo {
 // sumUp adds what the masters say, of which so many have answered. looks says what a holder's value looks like, and
 // whether it is listed.
 func (info *LockInfo) sumUp(t *census.Tally, answered mux.Set, masters addresses, looks func(*census.Claim, *Holder) (LockKind, bool)) {
-	info.Fence, info.Masters = t.Fence(), len(t.Rows)
+	info.Fence, info.Since, info.Masters = t.Fence(), t.Since(time.Now()), len(t.Rows)
 	var readers []uint64
 	others := 0
 	for master, row := range t.Rows {

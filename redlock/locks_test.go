@@ -59,6 +59,13 @@ func TestLocksOfAllKindsAreListed(t *testing.T) {
 	take(t, c, "lock:idle", redlock.WithPermits(4)).Unlock(t.Context())
 	take(t, c, "other")
 	settled(t, c)
+	// The counter of an earlier holder says nothing of one that has none, nor does one of a minority.
+	for i := range 3 {
+		_, err := masters.Do(i, "SET", "{lock:plain}:fence", fmt.Sprint(fenced.Fence()), "PX", "86430000")
+		require.NoError(t, err)
+	}
+	_, err := masters.Do(0, "SET", "{lock:fenced}:fence", fmt.Sprint(fenced.Fence()+10e6), "KEEPTTL")
+	require.NoError(t, err)
 
 	all := listed(t, c, "lock:*")
 	require.Equal(t, []string{"lock:fenced", "lock:gpu", "lock:gpu%", "lock:one", "lock:plain", "lock:read", "lock:two"}, keysOf(all))
@@ -75,10 +82,12 @@ func TestLocksOfAllKindsAreListed(t *testing.T) {
 	require.LessOrEqual(t, h.TTL, time.Minute)
 	require.Equal(t, 3, p.Masters)
 	require.Empty(t, p.Silent)
-	require.Zero(t, p.Fence)
+	require.Zero(t, p.Since)
 	require.NotContains(t, fmt.Sprintf("%v %+v %#v", p, p, p), h.Token.Reveal(), "who knows it can release the lock")
 
 	require.Equal(t, fenced.Fence(), all["lock:fenced"].Fence)
+	require.Equal(t, time.UnixMicro(int64(fenced.Fence())), all["lock:fenced"].Since)
+	require.WithinDuration(t, time.Now(), all["lock:fenced"].Since, time.Minute)
 	require.Equal(t, "web-3", all["lock:fenced"].Holders[0].Owner)
 	require.Equal(t, redlock.KindPlain, all["lock:gpu"].Kind, "it is another lock than its permits")
 	read := all["lock:read"]

@@ -92,36 +92,13 @@ func newLockStatus(key string, all []answer) *lockStatus {
 	switch {
 	case s.leader.votes >= s.quorum:
 		s.state = held
-		s.since = s.takenAt()
+		s.since = t.Since(time.Now())
 	case t.Open():
 		s.state = unknown
 	default:
 		s.state = free
 	}
 	return s
-}
-
-// takenAt is about when the lock was taken: a fence begins as the time of its holder's clock, in microseconds. It is zero
-// if the holder has no fence, or one that no clock has made.
-func (s *lockStatus) takenAt() time.Time {
-	fenced := 0
-	for _, a := range s.answers {
-		if outlives(a.row.FenceTTL, a.TTL) && a.Token == s.leader.Token && a.Fence == s.fence {
-			fenced++
-		}
-	}
-	at := time.UnixMicro(int64(s.fence))
-	if age := time.Since(at); fenced < s.quorum || s.sharing > 0 || age < -time.Minute || age > 100*365*24*time.Hour {
-		return time.Time{}
-	}
-	return at
-}
-
-// outlives reports whether a fence's counter was given its life together with the key. It then outlives the key by
-// Config.FenceMemory, which nobody sets to a fraction of a minute. The two were asked for a moment apart.
-func outlives(counter, key time.Duration) bool {
-	const moment = 20 * time.Millisecond
-	return key > 0 && counter-key > time.Minute/2 && (counter-key+moment)%time.Minute <= 2*moment
 }
 
 // left is for how long the lock is held unless it is renewed; it is below 0 for ever.

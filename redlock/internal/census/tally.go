@@ -125,6 +125,29 @@ func (t *Tally) Fence() uint64 {
 	return OfMost(all, t.Quorum())
 }
 
+// Since is about when the lock was taken, if now is the wall clock's: a fence begins as the time of its holder's clock, in
+// microseconds. It is zero if the holder has no fence, shares the key, or has a fence that no clock has made.
+func (t *Tally) Since(now time.Time) time.Time {
+	leader, fence, fenced := t.Leader(), t.Fence(), 0
+	for i, master := range leader.On {
+		if r := t.Rows[master]; r.Fence == fence && outlives(r.FenceTTL, leader.ttls[i]) {
+			fenced++
+		}
+	}
+	at := time.UnixMicro(int64(fence))
+	if age := now.Sub(at); fenced < t.Quorum() || leader.Reader || age < -time.Minute || age > 100*365*24*time.Hour {
+		return time.Time{}
+	}
+	return at
+}
+
+// outlives reports whether a fence's counter was given its life together with the key. It then outlives the key by
+// Config.FenceMemory, which nobody sets to a fraction of a minute. The two were asked for a moment apart.
+func outlives(counter, key time.Duration) bool {
+	const moment = 20 * time.Millisecond
+	return key > 0 && counter-key > time.Minute/2 && (counter-key+moment)%time.Minute <= 2*moment
+}
+
 // Held reports whether a majority of the masters names the holder.
 func (c *Claim) Held() bool { return len(c.On) >= c.of.Quorum() }
 
