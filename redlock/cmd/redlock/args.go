@@ -1,12 +1,16 @@
 package main
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/redburst/redburst/redlock"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -72,11 +76,42 @@ func keyAndCommand(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-func completeCommand(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if len(args) == 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp // the KEY
+// offered are the keys that no shell takes for something else, also if others have chosen them.
+var offered = regexp.MustCompile(`^[\p{L}\d_/@{][\p{L}\d_.:/@%+{}-]*$`)
+
+// complete offers the keys of locks that begin with part where the usage has a KEY or a PATTERN. It says nothing of what
+// fails, and takes a second at most: somebody has pressed a key, and waits.
+func (f *mastersFlags) complete(cmd *cobra.Command, args []string, part string) (keys []cobra.Completion, _ cobra.ShellCompDirective) {
+	switch {
+	case len(args) > 0 && strings.Contains(cmd.Use, "COMMAND"):
+		return nil, cobra.ShellCompDirectiveDefault
+	case len(args) > 0 && !strings.Contains(cmd.Use, "KEY..."), !strings.Contains(cmd.Use, "KEY") && !strings.Contains(cmd.Use, "PATTERN"),
+		f.file == "-", f.passwordFile == "-": // the keyboard's
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return nil, cobra.ShellCompDirectiveDefault
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	slices.Sort(f.masters)
+	f.masters = slices.Compact(f.masters) // cobra parses the flags twice
+	set, err := f.masterSet()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	client, err := redlock.Open(ctx, set.clientConfig("complete"))
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer client.Close()
+	for lock, err := range client.Locks(ctx, strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(part)+"*") {
+		if err != nil || len(keys) == 1000 {
+			break
+		}
+		if offered.MatchString(lock.Key) && !(strings.Contains(lock.Key, "{") && strings.Contains(lock.Key, "..")) && !slices.Contains(args, lock.Key) {
+			keys = append(keys, lock.Key)
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys), cobra.ShellCompDirectiveNoFileComp // a lock and permits can have one key
 }
 
 func commandFlagError(cmd *cobra.Command, err error) error {

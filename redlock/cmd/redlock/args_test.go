@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -19,6 +20,10 @@ func TestWrongUsageExitsWith64AndSaysWhatToDo(t *testing.T) {
 		says string
 	}{
 		"unknown command":      {[]string{"sing"}, "unknown command"},
+		"almost a command":     {[]string{"stauts"}, "Did you mean this? status"},
+		"watch":                {[]string{"watch", "k"}, "status --watch"},
+		"lock":                 {[]string{"lock", "k"}, "redlock run KEY -- COMMAND"},
+		"unlock":               {[]string{"unlock", "k"}, "redlock release KEY"},
 		"unknown flag":         {[]string{"status", "--loud", "k"}, "unknown flag"},
 		"run without key":      {[]string{"run", "--", "true"}, "KEY is missing"},
 		"run without command":  {[]string{"run", "k"}, "COMMAND is missing"},
@@ -136,4 +141,45 @@ func TestTheShellCompletesCommandsAndFlags(t *testing.T) {
 		require.Zero(t, status)
 		require.Contains(t, stdout, want)
 	}
+}
+
+// bash completes the keys of locks, once each, and no key that it would take for something else.
+func TestTheShellCompletesKeys(t *testing.T) {
+	t.Parallel()
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip(err)
+	}
+	masters := redlocktest.Start(t, 3)
+	for _, key := range []string{"lock:report", "lock:{a}:rest", "lock:re$(touch x)", "lock:re x", "lock:re{1..9}", "lock:?", "other", "-lock"} {
+		for i := range 3 {
+			_, err := masters.Do(i, "SET", key, "me/ABCDEFGHIJKLMNOPQRSTUVWXYZ0", "PX", "600000")
+			require.NoError(t, err)
+		}
+	}
+	_, script, _ := do(t, nil, "completion", "bash")
+	// The function is bash-completion's: it finds the words, which a colon does not end.
+	script += `
+_get_comp_words_by_ref() { words=("${given[@]}") cword=$((${#given[@]} - 1)) cur=${given[-1]} prev=${given[-2]}; }
+given=("$@") COMP_TYPE=9 COMP_WORDBREAKS=' '
+__start_redlock
+printf '%s\n' "${COMPREPLY[@]}"`
+	complete := func(env string, words ...string) []string {
+		t.Helper()
+		s := beginBy(t, []string{env}, bash, append([]string{"-c", script, "bash", binary}, words...)...)
+		require.Zero(t, s.end())
+		return strings.Fields(s.out.String())
+	}
+	env, both := mastersEnv(masters), []string{"lock:report", "lock:{a}:rest"}
+	for _, command := range []string{"status", "run", "lead", "hold", "release", "revoke", "fence", "ls", "ui"} {
+		require.Equal(t, both, complete(env, command, "lock:"), command)
+	}
+	require.Equal(t, both[:1], complete(env, "status", "lock:re"))
+	require.Equal(t, []string{`lock:\{a\}:rest`}, complete(env, "status", both[0], "lock:"), "one is there already, and bash quotes the other")
+	require.Equal(t, both, complete("REDLOCK_MASTERS=", "status", "-m", strings.Join(masters.Addrs(), ","), "lock:"))
+	for _, none := range [][]string{{"status", "lock:?"}, {"hold", "k", "lock:"}, {"doctor", ""}, {"status", "--masters-file", "-", ""}} {
+		require.Empty(t, complete(env, none...))
+	}
+	require.Empty(t, complete("REDLOCK_MASTERS=127.0.0.1:1", "status", ""))
+	require.NotContains(t, complete(env, "run", "k", ""), "other")
 }

@@ -44,8 +44,7 @@ masters answered, 64 wrong usage, 74 write error.
 ` + mastersHelp,
 		Example: `  redlock clients
   redlock clients --json | jq -r '.masters[].clients[] | .owner + " " + .list'`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			set, err := f.masterSet()
 			if err != nil {

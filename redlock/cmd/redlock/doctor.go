@@ -47,8 +47,7 @@ Exit status: 0 nothing is wrong, 1 something is wrong (with --strict: or risky),
 		Example: `  redlock doctor --masters redis-a:6379,redis-b:6379,redis-c:6379
   redlock doctor --ttl 1m             your longest TTL
   redlock doctor --json | jq -r '.findings[] | .level + ": " + .what'`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			set, err := f.masterSet()
 			if err != nil {

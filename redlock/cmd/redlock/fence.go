@@ -62,8 +62,7 @@ answered, 128+n signal n has ended it (with --reset-to).
 		Example: `  redlock fence lock:report
   redlock fence lock:report --reset-to now
   psql -c "UPDATE reports SET fence = $N WHERE fence > $N"   # step 3`,
-		Args:              someKeys,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: someKeys,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if f.masterSet, err = f.given.masterSet(); err != nil {
 				return err

@@ -40,8 +40,7 @@ Exit status: 0 after a signal, or
 		Example: `  redlock hold lock:maintenance
   redlock hold --wait forever --max-lifetime 1h lock:maintenance
   redlock hold --permits 4 lock:gpu`,
-		Args:              keyOnly,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: keyOnly,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.reader.follows = r.given.inFile()
 			if err := r.checkFlags(cmd); err != nil {

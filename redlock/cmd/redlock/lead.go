@@ -65,8 +65,7 @@ signal to lead has ended, 128+n if signal n came while it waited, or
 		Example: `  redlock lead lock:scheduler -- ./scheduler
   redlock lead --ttl 5s --owner "$(hostname):8080" lock:api -- ./api --port 8080
   redlock status --watch lock:scheduler`,
-		Args:              keyAndCommand,
-		ValidArgsFunction: completeCommand,
+		Args: keyAndCommand,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if l.grace < 0 {
 				return usageError("", "--grace cannot be below zero")

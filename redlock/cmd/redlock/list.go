@@ -55,8 +55,7 @@ lacks.
   redlock ls lock:report                       who waits for it?
   redlock ls --json | jq -r 'select(.waiting > 2) | .key'
   redlock ls --watch 'lock:*'`,
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: cobra.MaximumNArgs(1),
 	}
 	f.register(cmd)
 	cmd.Flags().BoolVar(&l.asJSON, "json", false, "write JSON, one object on each line")

@@ -66,6 +66,14 @@ func usageError(remedy, format string, args ...any) error {
 	return &failure{exitUsage, fmt.Errorf(format, args...), remedy}
 }
 
+// meant says what is like a command that other tools have.
+var meant = map[string]string{
+	"watch":  "'redlock status --watch KEY', or 'redlock ls --watch'",
+	"list":   "'redlock ls'",
+	"lock":   "'redlock run KEY -- COMMAND', or 'redlock hold KEY'",
+	"unlock": "'redlock release KEY', or 'redlock revoke KEY', which has its holder stop first",
+}
+
 // execute runs the command line and returns the exit status.
 func execute(root *cobra.Command) int {
 	defer allSaid()
@@ -77,6 +85,10 @@ func execute(root *cobra.Command) int {
 	if !errors.As(err, &f) { // it comes from cobra
 		err = errors.New(strings.Join(strings.Fields(err.Error()), " ")) // which writes several lines
 		f = &failure{exitUsage, err, fmt.Sprintf("'%s --help' shows how it is used", cmd.CommandPath())}
+		var word string
+		if fmt.Sscanf(err.Error(), "unknown command %q for", &word); meant[word] != "" {
+			f.remedy = "did you mean " + meant[word] + "?"
+		}
 	}
 	if f.err != nil {
 		complain(f.err.Error(), f.remedy)

@@ -71,7 +71,7 @@ type mastersFlags struct {
 // register adds the flags.
 func (f *mastersFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	f.flags = flags
+	f.flags, cmd.ValidArgsFunction = flags, f.complete
 	flags.StringArrayVarP(&f.masters, "masters", "m", nil, "the masters' `addresses`, separated by commas")
 	flags.StringVar(&f.file, "masters-file", "", "`file` with the masters' addresses, one on each line; - is stdin")
 	flags.StringVar(&f.passwordFile, "password-file", "", "`file` whose first line is the password")

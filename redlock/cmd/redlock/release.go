@@ -43,8 +43,7 @@ answered.
   echo "$REDLOCK_TOKEN" | redlock release --token - lock:report
   redlock status --json lock:gpu --permits 4 | jq -r '.permits[0].token' |
     redlock release --token - --permits 4 lock:gpu`,
-		Args:              keyOnly,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: keyOnly,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.permitted = cmd.Flags().Changed("permits")
 			switch {

@@ -60,7 +60,6 @@ all that are still held were revoked, 1 none is, 96 or 97 one of them was not.
 			}
 			return nil
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.permitted = cmd.Flags().Changed("permits")
 			switch {

@@ -133,8 +133,7 @@ Exit status: that of the command, 128+n if signal n ended it, or
   redlock run --shared lock:catalogue -- ./export.sh   # beside other readers
   redlock run --permits 4 lock:gpu -- ./train.sh       # up to four at a time
   redlock run lock:shell -- bash                       # hold it by hand`,
-		Args:              keyAndCommand,
-		ValidArgsFunction: completeCommand,
+		Args: keyAndCommand,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if r.grace < 0 {
 				return usageError("", "--grace cannot be below zero")

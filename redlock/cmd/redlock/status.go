@@ -65,8 +65,7 @@ several keys it is 97 if one is unknown, and otherwise 1 if one is free.
   redlock status --permits 4 --json lock:gpu | jq .free
   redlock ls --json | jq -r '.key_base64 // empty' |
     xargs -r redlock status --key-base64               # keys that are not UTF-8`,
-		Args:              someKeys,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: someKeys,
 	}
 	f.register(cmd)
 	registerKeyBase64(cmd)

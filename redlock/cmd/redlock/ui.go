@@ -54,8 +54,7 @@ listened on, or write error.
 		Example: `  redlock ui
   redlock ui 'lock:*' --allow-revoke
   redlock ui --listen 127.0.0.1:0              any free port`,
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				if s.pattern = args[0]; s.pattern == "" {
