@@ -107,6 +107,7 @@ func TestWrongUsageExitsWith64AndSaysWhatToDo(t *testing.T) {
 		"a password, a quote":  {[]string{"doctor", "-m", `redis://u:x"secret@127.0.0.1:1`}, "REDLOCK_PASSWORD"},
 		"a password, no @":     {[]string{"doctor", "-m", "redis://127.0.0.1:1?password=secret"}, "after the ?"},
 		"status without key":   {[]string{"status", "-m", "127.0.0.1:1"}, "KEY"},
+		"an order of ls":       {[]string{"ls", "-m", "127.0.0.1:1", "--sort", "owner"}, "it is key, age or waiting"},
 		"doctor with a key":    {[]string{"doctor", "k"}, "unknown command"},
 		"doctor without a TTL": {[]string{"doctor", "-m", "127.0.0.1:1", "--ttl", "0s"}, "--ttl"},
 	} {

@@ -34,15 +34,19 @@ its callers wait.
 
 KIND is plain (one holder), shared (readers), permits, or foreign: a value that
 looks like another library's lock. A dim line is held on too few masters: a
-leftover, or an attempt under way. WAIT is how many wait in line.
+leftover, or an attempt under way. WAIT is how many wait in line. AGE is for how
+long the holder has it, about, which only a fence can say: run, hold and lead
+take one, and clients WithFence. Of others no master knows it.
 
 ls asks for a page of keys at a time, so it keeps no master from its work. The
 list is no snapshot. The name of a holder is a hint: whoever may write the key
 can write any name.
 
---watch lists them again and again, until a signal ends it, 1000 at most.
+--watch lists them again and again, until a signal ends it, and shows the first
+1000.
 
---json writes one object on each line, as the locks are found. A key that is not
+--json writes one object on each line, as the locks are found, or once all are,
+with --sort. A key that is not
 UTF-8 is there as key_base64, too: 'redlock status --key-base64' takes that.
 
 Exit status: 0 locks were listed, 1 there is none, 97 too few masters answered to
@@ -53,18 +57,24 @@ lacks.
 		Example: `  redlock ls
   redlock ls 'lock:*'
   redlock ls lock:report                       who waits for it?
+  redlock ls --waiting --sort age              what has others wait longest?
   redlock ls --json | jq -r 'select(.waiting > 2) | .key'
   redlock ls --watch 'lock:*'`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	f.register(cmd)
 	cmd.Flags().BoolVar(&l.asJSON, "json", false, "write JSON, one object on each line")
+	cmd.Flags().StringVar(&l.sort, "sort", "", "`what` comes first: key, age (the oldest) or waiting (the most)")
+	cmd.Flags().BoolVar(&l.waiting, "waiting", false, "list only locks that somebody waits for")
 	cmd.Flags().BoolVar(&l.watch, "watch", false, "go on, and list them again and again")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			if l.pattern = args[0]; l.pattern == "" {
 				return usageError("without a PATTERN, all locks are listed", "the PATTERN is empty")
 			}
+		}
+		if l.less = orders[l.sort]; l.less == nil {
+			return usageError("it is key, age or waiting", "--sort %s is no order", l.sort)
 		}
 		set, err := f.masterSet()
 		if err != nil {
@@ -80,15 +90,35 @@ type lister struct {
 	pattern string
 	asJSON  bool
 	watch   bool
+	waiting bool
+	sort    string
+	less    func(a, b redlock.LockInfo) int
 	out     *terminal
 	rows    []redlock.LockInfo // that are to be written together
 	count   int                // of the locks that were found
+	unread  int                // of those left out of which it may not be read who waits
 }
 
 const (
-	together   = 1000        // locks that are sorted, and stand in one table
+	watched    = 1000        // locks that --watch shows
 	watchPause = time.Second // between two lists
 )
+
+// orders are those of --sort, but for locks that are alike.
+var orders = map[string]func(a, b redlock.LockInfo) int{
+	"": byKey, "key": byKey,
+	"age": func(a, b redlock.LockInfo) int {
+		if a.Since.IsZero() || b.Since.IsZero() { // one is not known, and comes last
+			return b.Since.Compare(a.Since)
+		}
+		return a.Since.Compare(b.Since)
+	},
+	"waiting": func(a, b redlock.LockInfo) int { return cmp.Compare(b.Waiting, a.Waiting) },
+}
+
+func byKey(a, b redlock.LockInfo) int {
+	return cmp.Or(strings.Compare(a.Key, b.Key), strings.Compare(string(a.Kind), string(b.Kind)))
+}
 
 func (l *lister) run(ctx context.Context, set masterSet) error {
 	cfg := set.clientConfig("ls")
@@ -101,7 +131,7 @@ func (l *lister) run(ctx context.Context, set masterSet) error {
 	real := newTerminal(os.Stdout)
 	for {
 		begun := time.Now()
-		l.out, l.count, l.rows = real, 0, l.rows[:0]
+		l.out, l.count, l.unread, l.rows = real, 0, 0, l.rows[:0]
 		var screen bytes.Buffer
 		if l.watch {
 			l.out = &terminal{Writer: &screen, colours: real.colours, columns: real.columns}
@@ -131,7 +161,13 @@ func (l *lister) run(ctx context.Context, set masterSet) error {
 		case last != nil:
 			return &failure{exitNoQuorum, last, doctorRemedy}
 		}
+		if l.unread > 0 {
+			complain(fmt.Sprintf("of %s it may not be read who waits", plural(l.unread, "lock")), "the user lacks rights to {KEY}:line*")
+		}
 		if l.count == 0 {
+			if isTerminal(os.Stdout) {
+				real.say("", plain, l.none())
+			}
 			return &failure{status: exitNo}
 		}
 		return nil
@@ -145,26 +181,53 @@ func (l *lister) list(ctx context.Context, client *redlock.Client, now time.Time
 			last = err
 			break
 		}
-		if l.count++; l.watch && l.count > together {
-			break
+		if l.waiting && lock.Waiting <= 0 {
+			if lock.Waiting < 0 {
+				l.unread++
+			}
+			continue
 		}
-		switch {
-		case l.asJSON:
-			l.encode(lock, now)
-		case isKey(l.pattern):
+		switch l.count++; {
+		case l.asJSON && l.sort == "":
+			if l.encode(lock, now); l.watch && l.count == watched {
+				return nil
+			}
+		case isKey(l.pattern) && !l.asJSON:
 			l.detail(lock)
 		default:
+			if !l.asJSON {
+				lock.Waiters = nil // there can be many locks
+			}
 			l.rows = append(l.rows, lock)
-		}
-		if len(l.rows) == together {
-			l.table()
 		}
 		if l.out.err != nil {
 			break
 		}
 	}
-	l.table()
+	slices.SortFunc(l.rows, func(a, b redlock.LockInfo) int { return cmp.Or(l.less(a, b), byKey(a, b)) })
+	if l.watch {
+		l.rows = l.rows[:min(len(l.rows), watched)]
+	}
+	if !l.asJSON {
+		l.table()
+		return last
+	}
+	for _, lock := range l.rows {
+		l.encode(lock, now)
+	}
 	return last
+}
+
+// none says that there is no lock.
+func (l *lister) none() string {
+	text := "no lock"
+	if l.waiting {
+		text = "nobody waits for a lock"
+	}
+	if l.pattern != "" {
+		text += " that matches " + l.pattern
+	}
+	return text
 }
 
 // refresh writes a list in the place of the one before.
@@ -177,9 +240,9 @@ func (l *lister) refresh(real *terminal, text string, begun time.Time, last erro
 		return
 	}
 	head := terminal{Writer: new(bytes.Buffer), colours: real.colours, columns: real.columns}
-	what := plural(min(l.count, together), "lock")
-	if l.count > together {
-		what = fmt.Sprintf("more than %s: a PATTERN makes them fewer", what)
+	what := plural(l.count, "lock")
+	if l.count > watched {
+		what = fmt.Sprintf("the first %d of %s: a PATTERN makes them fewer", watched, what)
 	}
 	head.say("", plain, fmt.Sprintf("%s  %s", timeText(begun), what))
 	if last != nil {
@@ -223,15 +286,11 @@ func (l *lister) table() {
 	if len(l.rows) == 0 {
 		return
 	}
-	slices.SortFunc(l.rows, func(a, b redlock.LockInfo) int {
-		return cmp.Or(strings.Compare(a.Key, b.Key), strings.Compare(string(a.Kind), string(b.Kind)))
-	})
-	rows := [][]cell{header("OWNER", "KIND", "MASTERS", "LEFT", "WAIT", "KEY")}
+	rows := [][]cell{header("OWNER", "KIND", "MASTERS", "LEFT", "AGE", "WAIT", "KEY")}
 	for _, lock := range l.rows {
 		rows = append(rows, rowOf(lock))
 	}
 	l.out.table("", 2, rows)
-	l.rows = l.rows[:0]
 }
 
 func rowOf(lock redlock.LockInfo) []cell {
@@ -239,7 +298,10 @@ func rowOf(lock redlock.LockInfo) []cell {
 	if !lock.Held && lock.Used == 0 {
 		colour = dim
 	}
-	masters, left := "-", "-"
+	masters, left, since := "-", "-", "-"
+	if !lock.Since.IsZero() {
+		since = ageOf(lock)
+	}
 	if h, ok := leaderOf(lock); ok {
 		left = briefly(h.TTL)
 		if lock.Permits == 0 {
@@ -247,10 +309,13 @@ func rowOf(lock redlock.LockInfo) []cell {
 		}
 	}
 	return []cell{
-		{heldBy(lock), colour}, {cmp.Or(string(lock.Kind), "-"), colour}, {masters, colour}, {left, colour},
+		{heldBy(lock), colour}, {cmp.Or(string(lock.Kind), "-"), colour}, {masters, colour}, {left, colour}, {since, colour},
 		{waitText(lock), plain}, {lock.Key, colour},
 	}
 }
+
+// ageOf is for how long somebody has a lock, by a clock that may be ahead of ours.
+func ageOf(lock redlock.LockInfo) string { return age(max(0, time.Since(lock.Since))) }
 
 // leaderOf returns the holder of which the row tells: of readers the last to end, of permits the first.
 func leaderOf(lock redlock.LockInfo) (leader redlock.Holder, ok bool) {
@@ -335,6 +400,9 @@ func (l *lister) detail(lock redlock.LockInfo) {
 		text += fmt.Sprintf(", fence %d", lock.Fence)
 	}
 	l.out.say("", plain, text)
+	if !lock.Since.IsZero() {
+		l.out.say("", plain, fmt.Sprintf("taken at %s, %s ago, as its fence says", timeText(lock.Since), ageOf(lock)))
+	}
 	rows := [][]cell{header("MASTERS", "LEFT", "HOLDER")}
 	for _, h := range lock.Holders {
 		colour := plain
@@ -423,6 +491,7 @@ func (l *lister) encode(lock redlock.LockInfo, now time.Time) {
 		State   state        `json:"state"`
 		Holders []holder     `json:"holders"`
 		Fence   uint64       `json:"fence,omitempty"`
+		Since   *time.Time   `json:"since,omitempty"` // about when it was taken
 		Readers int          `json:"readers_held,omitempty"`
 		Permits int          `json:"permits_in_all,omitempty"`
 		Used    int          `json:"permits_held,omitempty"`
@@ -434,6 +503,9 @@ func (l *lister) encode(lock redlock.LockInfo, now time.Time) {
 		Permits: lock.Permits, Used: lock.Used, Waiters: waitersJSON(lock.Waiters), Masters: lock.Masters, Silent: lock.Silent}
 	if l.watch {
 		out.Time = &now
+	}
+	if !lock.Since.IsZero() {
+		out.Since = new(lock.Since.UTC())
 	}
 	if lock.Waiting >= 0 {
 		out.Waiting = &lock.Waiting

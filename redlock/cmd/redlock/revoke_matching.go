@@ -1,13 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redburst/redburst/redlock"
@@ -113,9 +111,7 @@ func (r *revoker) find(ctx context.Context, client *redlock.Client) (all []found
 				"more than %s match %q", plural(r.most, "lock"), r.match)
 		}
 	}
-	slices.SortFunc(all, func(a, b found) int {
-		return cmp.Or(strings.Compare(a.Key, b.Key), strings.Compare(string(a.Kind), string(b.Kind)))
-	})
+	slices.SortFunc(all, func(a, b found) int { return byKey(a.LockInfo, b.LockInfo) })
 	return all, foreign, nil
 }
 
