@@ -299,6 +299,44 @@ func TestAnotherPageGetsNothing(t *testing.T) {
 	require.Equal(t, "me", eval[string](other, row("k")+`.cells[1].textContent`), "it is not revoked")
 }
 
+func TestLocksAreSortedByAClick(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := client(t, masters, "me")
+	require.NoError(t, c.NewMutex("b", time.Minute, redlock.WithFence()).TryLock(t.Context()))
+	for taken := time.Now(); time.Since(taken) < 2*time.Millisecond; { // a is younger
+	}
+	require.NoError(t, c.NewMutex("a", 2*time.Hour, redlock.WithFence()).TryLock(t.Context()))
+	m := lock(t, c, "c")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go client(t, masters, "waiter").NewMutex("a", time.Hour).Lock(ctx)
+	p := opens(t, masters)
+	keys := `[...document.getElementById('rows').rows].map(tr => tr.cells[0].textContent).join('')`
+	p.await(keys + ` === 'abc' && ` + row("a") + `.cells[6].textContent === '1'`)
+	require.Regexp(t, `^\d+\.\ds$`, eval[string](p, row("b")+`.cells[5].textContent`))
+	require.Empty(t, eval[string](p, row("c")+`.cells[5].textContent`), "nothing says how old it is")
+	for _, click := range []struct{ column, direction, order string }{
+		{"Age", "ascending", "bac"}, {"Age", "descending", "abc"}, {"Key", "ascending", "abc"}, {"Key", "descending", "cba"}, {"Waiting", "ascending", "abc"}, {"Time left", "ascending", "bca"},
+	} {
+		head := `[...document.querySelectorAll('#locks th')].find(th => th.textContent === '` + click.column + `')`
+		eval[any](p, head+`.firstChild.click()`)
+		p.await(keys + ` === '` + click.order + `'`)
+		require.Equal(t, click.direction, eval[string](p, head+`.getAttribute('aria-sort')`))
+		require.Equal(t, 1, eval[int](p, `document.querySelectorAll('[aria-sort]').length`))
+	}
+
+	// What the dialog has found is not what has happened.
+	eval[any](p, row("b")+`.cells[0].firstChild.click()`)
+	p.await(`/, taken at [-0-9]+ [:0-9]+ UTC, about$/.test(document.getElementById('detail-text').textContent)`)
+	p.run(chromedp.KeyEvent("\x1b"))
+	p.await(`!document.getElementById('detail').open`)
+	eval[any](p, row("c")+`.cells[0].firstChild.click()`)
+	first := `document.getElementById('changes').lastChild?.textContent`
+	p.await(`/^looked at [:0-9]+ UTC: held by me$/.test(` + first + `)`)
+	require.NoError(t, m.Unlock(t.Context()))
+	p.await(`/^changed at [:0-9]+ UTC: free$/.test(document.getElementById('changes').firstChild.textContent)`)
+}
+
 func TestTenThousandLocksDoNotFreezeThePage(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	for i := range 3 {
@@ -372,7 +410,7 @@ func TestPicture(t *testing.T) {
 	masters.Kill(3)
 	p.run(chromedp.EmulateViewport(1100, 760))
 	p.await(`document.getElementById('locks-count').textContent === '6' && document.getElementById('masters-count').textContent === '4 of 5 up, 3 needed'`)
-	p.await(row("lock:report") + `?.cells[5].textContent === '2'`)
+	p.await(row("lock:report") + `?.cells[6].textContent === '2'`)
 	p.await(`document.getElementById('clients').rows.length > 8`)
 	picture, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
 	require.NoError(t, err)

@@ -45,6 +45,7 @@ type uiLock struct {
 	Holder  string     `json:"holder"` // for people
 	Masters string     `json:"masters"`
 	Ends    *int64     `json:"ends"` // null if it never ends, or nobody holds it
+	Since   *int64     `json:"since"` // null if nothing says when it was taken
 	Waiting int        `json:"waiting"`
 	Fence   uint64     `json:"fence,omitempty"`
 	Holders []uiHolder `json:"holders"`
@@ -93,6 +94,9 @@ func newUILock(lock redlock.LockInfo, now time.Time) *uiLock {
 	if h, ok := leaderOf(lock); ok {
 		row.Ends = ends(h.TTL)
 		row.Masters = fmt.Sprintf("%d of %d", len(h.Masters), lock.Masters)
+	}
+	if !lock.Since.IsZero() {
+		row.Since = new(lock.Since.UnixMilli())
 	}
 	for _, h := range lock.Holders {
 		row.Holders = append(row.Holders, uiHolder{holderID(h), holderText(h), h.Held, len(h.Masters), ends(h.TTL), h.Permit, h.Revoked, h.Reason})

@@ -4,7 +4,9 @@
 const $ = id => document.getElementById(id);
 const rowHeight = 35; // of page.css, with the border
 const rows = new Map(); // the locks, by their ids
-let shown = [];         // the ids that the filter leaves, sorted by key
+let shown = [];         // the ids that the filter leaves, sorted
+let sortBy = 0;         // the column
+let backwards = false;  // what it has last comes first
 let skew = 0;           // this clock, less the server's, in ms
 let about = {};
 let listed = 0;         // when the list began that is shown, in ms by the server's clock; 0 before the first
@@ -26,6 +28,15 @@ function left(ends) {
   if (s >= 100) return Math.floor(s / 60) + 'm' + Math.floor(s % 60) + 's';
   return s.toFixed(1) + 's';
 }
+
+const ago = since => since === null ? '' : left(2 * (Date.now() - skew) - since);
+const clock = time => new Date(time).toISOString().slice(0, 19).replace('T', ' ') + ' UTC';
+
+// What a column is sorted by, as its first click shows it: of ages and waiters the greatest first. Null comes last.
+const columns = [
+  l => l.key, l => l.holder, l => l.kind, l => l.masters,
+  l => l.kind === '' ? null : endless(l) ? Infinity : l.ends, l => l.since, l => l.waiting > 0 ? -l.waiting : null,
+];
 
 const endless = lock => lock.kind !== '' && lock.ends === null;
 
@@ -61,7 +72,12 @@ function sort() {
   for (const lock of rows.values()) {
     if (part === '' || lock.key.toLowerCase().includes(part) || lock.holder.toLowerCase().includes(part)) all.push(lock);
   }
-  all.sort((a, b) => a.key < b.key ? -1 : a.key > b.key ? 1 : a.id < b.id ? -1 : 1);
+  const of = columns[sortBy], order = (a, b) => a < b ? -1 : a > b ? 1 : 0;
+  all.sort((a, b) => {
+    const x = of(a), y = of(b);
+    const first = x === null || y === null ? order(x === null, y === null) : backwards ? order(y, x) : order(x, y);
+    return first || order(a.key, b.key) || order(a.id, b.id);
+  });
   shown = all.map(lock => lock.id);
   $('locks-count').textContent = shown.length === rows.size ? rows.size : shown.length + ' of ' + rows.size;
   $('none').hidden = shown.length > 0;
@@ -81,7 +97,7 @@ function drawRows() {
 
 function newRow() {
   const tr = make('tr');
-  for (let i = 0; i < 6; i++) tr.append(make('td', undefined, i > 2 ? 'n' : ''));
+  for (let i = 0; i < 7; i++) tr.append(make('td', undefined, i > 2 ? 'n' : ''));
   const button = make('button');
   button.addEventListener('click', () => show(tr.dataset.id));
   button.addEventListener('keydown', step);
@@ -103,7 +119,8 @@ function fillRow(tr, lock, i) {
   put(tr.cells[2], lock.kind || 'free');
   put(tr.cells[3], lock.masters);
   put(tr.cells[4], endless(lock) ? 'no end' : left(lock.ends));
-  put(tr.cells[5], lock.waiting < 0 ? '?' : lock.waiting === 0 ? '' : String(lock.waiting));
+  put(tr.cells[5], ago(lock.since));
+  put(tr.cells[6], lock.waiting < 0 ? '?' : lock.waiting === 0 ? '' : String(lock.waiting));
 }
 
 // step moves the focus to another row, also to one that is not in the document yet.
@@ -138,9 +155,12 @@ function show(id) {
   $('changes-head').hidden = lock.kind === 'permits'; // who watches a key learns nothing of its permits
   if (lock.kind === 'permits') return;
   watching = new EventSource('watch?row=' + lock.id);
+  let found = true; // what comes first was so before: its time is that of looking
+  watching.addEventListener('open', () => { found = true; });
   watching.addEventListener('change', e => {
     const c = JSON.parse(e.data);
-    let text = new Date(c.time).toISOString().slice(11, 19) + ' UTC ' + c.state;
+    let text = (found ? 'looked at ' : 'changed at ') + clock(c.time).slice(11) + ': ' + c.state;
+    found = false;
     if (c.state === 'held') text += ' by ' + (c.owner || 'somebody who left no name');
     if (c.fence) text += ', fence ' + c.fence;
     if (c.error) text += ', ' + c.error;
@@ -154,6 +174,7 @@ function drawDetail() {
   put($('detail-key'), openKey);
   put($('detail-text'), !lock ? 'Nobody holds it any more, and nobody waits for it.' :
     (lock.kind || 'free') + ', held by ' + lock.holder + (lock.fence ? ', fence ' + lock.fence : '') +
+    (lock.since === null ? '' : ', taken at ' + clock(lock.since) + ', about') +
     (lock.silent ? '. No answer from ' + lock.silent.join(', ') : ''));
   list($('holders'), lock ? lock.holders : [], h => {
     const ends = h.ends === null ? 'no end' : left(h.ends) + ' left';
@@ -260,6 +281,16 @@ on('locks', m => {
   stale = true;
   draw();
 });
+const heads = $('locks').tHead.rows[0].cells;
+[...heads].forEach((th, i) => th.firstChild.addEventListener('click', () => {
+  backwards = i === sortBy && !backwards;
+  heads[sortBy].removeAttribute('aria-sort');
+  sortBy = i;
+  th.setAttribute('aria-sort', backwards ? 'descending' : 'ascending');
+  stale = true;
+  $('scroll').scrollTop = 0;
+  draw();
+}));
 $('filter').addEventListener('input', () => { stale = true; $('scroll').scrollTop = 0; draw(); });
 $('scroll').addEventListener('scroll', draw, {passive: true});
 window.addEventListener('resize', draw);
