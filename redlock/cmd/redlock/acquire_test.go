@@ -79,8 +79,7 @@ func TestARunWaitsUntilMastersThatWereJustStartedMayVote(t *testing.T) {
 
 func TestAWaitWithoutEnd(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	holder := begin(t, env, sh("echo holding; cat")...)
 	holder.awaitStdout("holding")
 	masters.Pause(0) // it waits for masters, too
@@ -101,8 +100,7 @@ func TestAWaitWithoutEnd(t *testing.T) {
 
 func TestASignalEndsTheWaitAndLeavesNoKey(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	holder := begin(t, env, sh("echo holding; cat")...)
 	holder.awaitStdout("holding")
 	waiter := begin(t, env, sh("echo ran", "--wait", "1h")...)
@@ -121,8 +119,7 @@ func TestASignalEndsTheWaitAndLeavesNoKey(t *testing.T) {
 
 func TestRunWithoutAQuorum(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	masters.Kill(0)
 	status, stdout, stderr := do(t, env, sh("echo ran")...)
 	require.Zero(t, status, "a minority that is down does not matter")

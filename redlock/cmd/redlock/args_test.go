@@ -153,10 +153,7 @@ func TestTheShellCompletesKeys(t *testing.T) {
 	}
 	masters := redlocktest.Start(t, 3)
 	for _, key := range []string{"lock:report", "lock:{a}:rest", "lock:re$(touch x)", "lock:re x", "lock:re{1..9}", "lock:?", "other", "-lock"} {
-		for i := range 3 {
-			_, err := masters.Do(i, "SET", key, "me/ABCDEFGHIJKLMNOPQRSTUVWXYZ0", "PX", "600000")
-			require.NoError(t, err)
-		}
+		onAll(t, masters, "SET", key, "me/ABCDEFGHIJKLMNOPQRSTUVWXYZ0", "PX", "600000")
 	}
 	_, script, _ := do(t, nil, "completion", "bash")
 	// The function is bash-completion's: it finds the words, which a colon does not end.

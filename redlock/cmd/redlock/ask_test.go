@@ -46,10 +46,7 @@ func TestStatusOfAKeyWithALargeValue(t *testing.T) {
 	require.Contains(t, stdout, "102400 bytes  it is no number that can grow")
 	_, _, stderr := do(t, env, "run", atOnce, "-n", "k", "--", binary, "--version")
 	require.Contains(t, stderr, "a key that is no lock (string of 102400 bytes)")
-	for i := range 3 {
-		_, err := masters.Do(i, "ACL", "SETUSER", "narrow", "on", ">pw", "~*", "+@all", "-eval")
-		require.NoError(t, err)
-	}
+	onAll(t, masters, "ACL", "SETUSER", "narrow", "on", ">pw", "~*", "+@all", "-eval")
 	exit, stdout, _ = do(t, append(env, "REDLOCK_USERNAME=narrow", "REDLOCK_PASSWORD=pw"), "status", "k")
 	require.Zero(t, exit, stdout)
 	require.Contains(t, stdout, "k is held by a key that is no lock, on 3 of 3 masters,")
@@ -99,10 +96,7 @@ func TestAFrozenMasterHoldsStatusUpForTheDialTimeoutOnly(t *testing.T) {
 func TestStatusSeesKeysThatAreNoLocks(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	for i := range 3 {
-		_, err := masters.Do(i, "LPUSH", "k", "x")
-		require.NoError(t, err)
-	}
+	onAll(t, masters, "LPUSH", "k", "x")
 	exit, stdout, _ := do(t, []string{mastersEnv(masters)}, "status", "k")
 	require.Zero(t, exit)
 	require.Contains(t, stdout, "k is held by a key that is no lock, on 3 of 3 masters, without expiry")

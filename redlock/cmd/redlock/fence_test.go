@@ -34,8 +34,7 @@ func locks(t *testing.T, masters *redlocktest.Masters, key string, opts ...redlo
 
 func TestFenceShowsCountersThatNobodyBelieves(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	status, stdout, stderr := do(t, env, "fence", "k")
 	require.Zero(t, status, stderr)
 	require.Contains(t, stdout, "AHEAD OF THE CLOCK")
@@ -80,8 +79,7 @@ func TestFenceShowsCountersThatNobodyBelieves(t *testing.T) {
 
 func TestFenceIsJSON(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	masters.Do(0, "SET", "{k}:fence", strconv.FormatInt(time.Now().Add(-time.Hour).UnixMicro(), 10))
 	masters.Do(1, "SET", "{k}:fence", "what")
 	masters.Kill(2)
@@ -124,8 +122,7 @@ func TestStatusShowsTheFenceThatAMajorityRemembers(t *testing.T) {
 // A fence that nobody believes on a majority is set back, and locks are taken again.
 func TestFenceIsReset(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	for i := range 3 {
 		masters.Do(i, "SET", "{k}:fence", "9007199254740900")
 		masters.Do(i, "SET", "{l}:fence", "junk")
@@ -156,8 +153,7 @@ func TestFenceIsReset(t *testing.T) {
 
 func TestFenceIsNotResetUnderAHolder(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	s, _ := holds(t, env, "--owner", "night-shift", "k")
 	was, err := masters.Do(0, "GET", "{k}:fence")
 	require.NoError(t, err)
@@ -200,8 +196,7 @@ func TestNoCounterIsSetBesideAnothersKey(t *testing.T) {
 // Whoever interrupts it, as a master does not answer, can run it again at once.
 func TestFenceIsInterrupted(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	masters.Pause(2)
 	s := begin(t, env, "fence", "k", "--reset-to", "now")
 	require.Eventually(t, func() bool {
@@ -246,8 +241,7 @@ func TestFenceIsResetWhileTheLockIsValid(t *testing.T) {
 
 func TestFenceIsResetOnAMajority(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	masters.Kill(0)
 	status, stdout, stderr := do(t, env, "fence", "k", "--reset-to", "now")
 	require.Zero(t, status, stderr)

@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -23,8 +22,7 @@ func (s *invocation) assigned(name string) string {
 
 func TestHoldHoldsUntilItIsEnded(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
 		s := begin(t, env, "hold", atOnce, "--ttl", "1s", "--owner", "me", "k")
 		require.Equal(t, requireHeld(t, masters), s.assigned("REDLOCK_TOKEN"))
@@ -51,8 +49,7 @@ func TestHoldHoldsUntilItIsEnded(t *testing.T) {
 
 func TestHoldTellsOfItsEnd(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	s := begin(t, env, "hold", atOnce, "--ttl", "3s", "k")
 	s.assigned("REDLOCK_TOKEN")
 	s.lose(masters)
@@ -73,8 +70,7 @@ func TestHoldTellsOfItsEnd(t *testing.T) {
 
 func TestHoldTakesAnyKindOfLock(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	_, env := started(t, 3)
 	first := begin(t, env, "hold", atOnce, "--permits", "2", "k")
 	second := begin(t, env, "hold", atOnce, "--permits", "2", "k")
 	require.ElementsMatch(t, []string{"1", "2"}, []string{first.assigned("REDLOCK_PERMIT"), second.assigned("REDLOCK_PERMIT")})
@@ -90,8 +86,7 @@ func TestHoldTakesAnyKindOfLock(t *testing.T) {
 
 func TestASignalEndsTheWaitOfHold(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	_, env := started(t, 3)
 	first := begin(t, env, "hold", atOnce, "k")
 	first.assigned("REDLOCK_TOKEN")
 	waiter := begin(t, env, "hold", atOnce, "-v", "--wait", "forever", "k")

@@ -70,6 +70,22 @@ func mastersEnv(m *redlocktest.Masters) string {
 	return "REDLOCK_MASTERS=" + strings.Join(m.Addrs(), ",")
 }
 
+// started returns masters that were just started, and the variable that names them to the command.
+func started(t *testing.T, n int) (*redlocktest.Masters, []string) {
+	t.Helper()
+	masters := redlocktest.Start(t, n)
+	return masters, []string{mastersEnv(masters)}
+}
+
+// onAll has all masters carry out a command.
+func onAll(t *testing.T, masters *redlocktest.Masters, command ...string) {
+	t.Helper()
+	for i := range masters.N() {
+		_, err := masters.Do(i, command...)
+		require.NoError(t, err)
+	}
+}
+
 // begin starts the command.
 func begin(t *testing.T, env []string, args ...string) *invocation {
 	t.Helper()

@@ -72,14 +72,10 @@ func listsOf(t *testing.T, masters *redlocktest.Masters, key string) (table, obj
 // A key is any bytes. What JSON names can be given back to the commands, whatever it holds.
 func TestKeysThatAreNotUTF8CanBeNamedFromJSON(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	const token = "me/ABCDEFGHIJKLMNOPQRSTUVWXYZ0"
 	take := func(key string) {
-		for i := range masters.N() {
-			_, err := masters.Do(i, "SET", key, token)
-			require.NoError(t, err)
-		}
+		onAll(t, masters, "SET", key, token)
 	}
 	type object struct {
 		Key    string

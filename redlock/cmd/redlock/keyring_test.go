@@ -48,10 +48,7 @@ func newRotation(t *testing.T) *rotation {
 
 func (r *rotation) all(command ...string) {
 	r.t.Helper()
-	for i := range r.N() {
-		_, err := r.Do(i, command...)
-		require.NoError(r.t, err)
-	}
+	onAll(r.t, r.Masters, command...)
 }
 
 // holds begins the command, which is to have the lock until the end.

@@ -111,10 +111,7 @@ func TestALostLeadershipEndsTheCommandAndIsWonAgain(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	s := begin(t, []string{mastersEnv(masters)}, leads(`trap "" TERM; echo "begun $REDLOCK_FENCE"; while :; do sleep 0.01; done`, "--ttl", "3s", "--grace", "10ms")...)
 	_, term := hosts{s}.leader(t, 0)
-	for i := range masters.N() {
-		_, err := masters.Do(i, "DEL", "k")
-		require.NoError(t, err)
-	}
+	onAll(t, masters, "DEL", "k")
 	s.awaitStderr("the lock is lost: ending the command")
 	hosts{s}.leader(t, term)
 	require.NotContains(t, s.err.String(), "has ended")
@@ -135,8 +132,7 @@ func TestATermThatIsOverEndsTheCommand(t *testing.T) {
 
 func TestAHangupIsTheCommandsAffair(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	s := begin(t, env, leads(`trap 'echo reloaded; sleep 0.5; echo alive' HUP; echo "begun $REDLOCK_FENCE"; while :; do sleep 0.01; done`, "--grace", "50ms")...)
 	hosts{s}.leader(t, 0)
 	waiter := begin(t, env, leads("echo begun 1", "-v")...)
@@ -185,17 +181,13 @@ func TestTheLeadersCommandKnowsItsLock(t *testing.T) {
 
 func TestWhatKeepsAHostFromLeadingIsTold(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	status, _, _ := do(t, env, "lead", "k", "--", "no-such-command")
 	require.Equal(t, exitNoFile, status)
 	status, _, _ = do(t, env, "lead", atOnce, "k", "--", executable(t, "\x00"))
 	require.Equal(t, exitNoExec, status)
 	requireFree(t, masters)
-	for i := range masters.N() {
-		_, err := masters.Do(i, "ACL", "SETUSER", "locker", "on", ">pw", "~k", "+@all")
-		require.NoError(t, err)
-	}
+	onAll(t, masters, "ACL", "SETUSER", "locker", "on", ">pw", "~k", "+@all")
 	status, _, stderr := do(t, append(env, "REDLOCK_USERNAME=locker", "REDLOCK_PASSWORD=pw"), leads("echo ran")...)
 	require.Equal(t, exitNoQuorum, status)
 	require.Contains(t, stderr, "NOPERM")

@@ -39,8 +39,7 @@ func requireRefused(t *testing.T, env []string, says string, args ...string) {
 
 func TestARunTakesAllItsKeysOrNone(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	_, env := started(t, 3)
 	holder := begin(t, env, "run", atOnce, "--owner", "first", "b", "--", "sh", "-c", "echo holding; cat")
 	holder.awaitStdout("holding")
 	requireRefused(t, env, `"b" is held by another\n +by first, `, "--also", "b", "a")
@@ -69,8 +68,7 @@ func TestARunTakesAllItsKeysOrNone(t *testing.T) {
 
 func TestReadersRunTogetherOrOneWriterAlone(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	_, env := started(t, 3)
 	var readers []*invocation
 	for i := range 3 {
 		readers = append(readers, begin(t, env, under("--shared -v --owner reader-"+fmt.Sprint(i), "k", "echo reading; cat")...))

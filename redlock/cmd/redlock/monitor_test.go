@@ -21,8 +21,7 @@ import (
 
 func TestVerboseTellsWhomItWaitsForAndWhatFails(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	holder := begin(t, env, sh("echo holding; cat", "--owner", "first")...)
 	holder.awaitStdout("holding")
 	waiter := begin(t, env, sh("echo ran; cat", "--wait", "1h", "-v")...)

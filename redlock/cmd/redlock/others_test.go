@@ -15,8 +15,7 @@ import (
 // It can never have the lock while the command around it waits for it.
 func TestARunWithinARunOnTheSameKeySaysWhoHoldsIt(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	_, env := started(t, 3)
 	for name, flags := range map[string]struct{ outer, inner []string }{
 		"a lock":       {nil, []string{"k"}},
 		"a key of two": {[]string{"--also", "l"}, []string{"l"}},

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/redlock"
-	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -36,8 +35,7 @@ func statusOfPermits(t *testing.T, env []string, n int) (exit int, s permitStatu
 
 func TestStatusListsPermits(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	exit, stdout, _ := do(t, env, "status", "--permits", "2", "gpu")
 	require.Equal(t, exitNo, exit)
 	require.Contains(t, stdout, "gpu: 2 of 2 permits are free\n")
@@ -104,8 +102,7 @@ func TestStatusListsPermits(t *testing.T) {
 // A permit that is on one master may be on one that is down, too: then it is held.
 func TestStatusCountsPermitsThatAreFreeForSure(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	_, err := masters.Do(0, "SET", "{gpu}:permit:2/3", "somebody's", "PX", "3600000")
 	require.NoError(t, err)
 	exit, s := statusOfPermits(t, env, 3)
@@ -121,8 +118,7 @@ func TestStatusCountsPermitsThatAreFreeForSure(t *testing.T) {
 // Of another number of permits each would seem to be free.
 func TestStatusSaysHowManyPermitsThereAre(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	take(t, masters, "a", "gpu", time.Minute, redlock.WithPermits(4))
 	status, stdout, stderr := do(t, env, "status", "--permits", "3", "gpu")
 	require.Equal(t, exitUsage, status)

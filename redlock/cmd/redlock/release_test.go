@@ -52,8 +52,7 @@ func TestAHolderThatNobodyAnswersSaysSo(t *testing.T) {
 
 func TestReleaseTakesALockByItsToken(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	s, token := holds(t, env, "--owner", "night-shift", "k")
 	requireHeld(t, masters)
 	status, stdout, stderr := do(t, env, "release", "--token", token+"x", "k")
@@ -79,8 +78,7 @@ func TestReleaseTakesALockByItsToken(t *testing.T) {
 
 func TestReleaseTakesReadersAndPermitsByTheirTokens(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	_, env := started(t, 3)
 	first, one := holds(t, env, "--shared", "--owner", "one", "r")
 	_, _ = holds(t, env, "--shared", "--owner", "two", "r")
 	status, stdout, stderr := do(t, env, "release", "--token", one, "r")
@@ -106,8 +104,7 @@ func TestReleaseTakesReadersAndPermitsByTheirTokens(t *testing.T) {
 // other, so each time the holder still has it on the others.
 func TestReleaseOutlastsAHolderThatRepairsItsLock(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	for name, repairs := range map[string]int{"twice": 2, "always": 1 << 30} {
 		t.Run(name, func(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
@@ -167,8 +164,7 @@ func TestTheNextHolderKeepsItsLock(t *testing.T) {
 
 func TestReleaseWithoutAMajority(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	_, token := holds(t, env, "k")
 	masters.Kill(0)
 	masters.Kill(1)
@@ -180,8 +176,7 @@ func TestReleaseWithoutAMajority(t *testing.T) {
 
 func TestForceIsForWhoeverCanAnswer(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	status, _, stderr := do(t, env, "release", "--force", "k")
 	require.Equal(t, exitNo, status)
 	require.Contains(t, stderr, `"k" is free`)
@@ -194,10 +189,7 @@ func TestForceIsForWhoeverCanAnswer(t *testing.T) {
 	status, _, stderr = do(t, env, "release", "--force", "r")
 	require.Equal(t, exitUsage, status)
 	require.Contains(t, stderr, `"r" is held by 1 reader`)
-	for i := range masters.N() {
-		_, err := masters.Do(i, "RPUSH", "list", "x")
-		require.NoError(t, err)
-	}
+	onAll(t, masters, "RPUSH", "list", "x")
 	status, _, stderr = do(t, env, "release", "--force", "list")
 	require.Equal(t, exitUsage, status)
 	require.Contains(t, stderr, "holds no lock")
@@ -214,10 +206,7 @@ func TestReleaseReadsOneThingFromStdin(t *testing.T) {
 func TestReleaseReachesAMasterThatConnectsLate(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	for i := range 3 {
-		_, err := masters.Do(i, "SET", "k", "a token", "PX", "600000")
-		require.NoError(t, err)
-	}
+	onAll(t, masters, "SET", "k", "a token", "PX", "600000")
 	masters.Pause(2)
 	client, err := redlock.Open(t.Context(), redlock.Config{Masters: masters.Addrs(), DialTimeout: time.Minute})
 	require.NoError(t, err)

@@ -22,8 +22,7 @@ func TestRevokeOfAllThatMatch(t *testing.T) {
 	for name, silent := range map[string]bool{"all answer": false, "one is silent": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			masters := redlocktest.Start(t, 3)
-			env := []string{mastersEnv(masters)}
+			masters, env := started(t, 3)
 			var matching []*invocation
 			for _, args := range [][]string{
 				{"lock:a"}, {"lock:b", "--shared"}, {"lock:b", "--shared"}, {"lock:c", "--permits", "3"}, {"lock:c", "--permits", "3"},

@@ -16,8 +16,7 @@ const soonTold = "--ttl=3s" // renewed after a second, and so told of a revocati
 
 func TestRevokeHasTheHolderStop(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	s := begin(t, env, "hold", atOnce, soonTold, "--owner", "night-shift", "k")
 	s.assigned("REDLOCK_TOKEN")
 	status, stdout, stderr := do(t, env, "revoke", "k", "--reason", "deploy of version 2", "--wait", "1m")
@@ -36,10 +35,7 @@ func TestRevokeHasTheHolderStop(t *testing.T) {
 func TestAKeyThatNeverEndsIsNotRevoked(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	for i := range 3 {
-		_, err := masters.Do(i, "SET", "a key", "theirs")
-		require.NoError(t, err)
-	}
+	onAll(t, masters, "SET", "a key", "theirs")
 	status, _, stderr := do(t, []string{mastersEnv(masters)}, "revoke", "a key", "--reason", "why")
 	require.Equal(t, exitHeld, status)
 	require.Contains(t, stderr, "does not expire")
@@ -73,8 +69,7 @@ func TestALockIsTakenAwayThoughAMasterIsConnectedLate(t *testing.T) {
 
 func TestRevokeSaysWhoHasNotLetGo(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	s, token := holds(t, env, "--owner", "night-shift", "k")
 	requireHeld(t, masters)
 	require.NoError(t, s.Process.Signal(syscall.SIGSTOP)) // or it lets go at once
@@ -115,8 +110,7 @@ func TestRevokeSaysWhoHasNotLetGo(t *testing.T) {
 
 func TestRevokeOfReadersAndPermits(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	_, env := started(t, 3)
 	for _, flags := range [][]string{{"--shared"}, {"--permits", "3"}} {
 		one := begin(t, env, append([]string{"hold", atOnce, soonTold, "--owner", "one", "k"}, flags...)...)
 		one.assigned("REDLOCK_TOKEN")
@@ -136,8 +130,7 @@ func TestRevokeOfReadersAndPermits(t *testing.T) {
 
 func TestRevokeWithoutAMajority(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	_, token := holds(t, env, "k")
 	masters.Kill(0)
 	masters.Kill(1)
@@ -156,8 +149,7 @@ func TestRunSaysWhetherAnotherCouldHaveARevokedLock(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			masters := redlocktest.Start(t, 3)
-			env := []string{mastersEnv(masters)}
+			masters, env := started(t, 3)
 			s := begin(t, env, sh(`trap '`+test.ends+`' TERM; echo holding; while :; do sleep 0.01; done`, "--ttl", test.ttl, "--grace", "1m")...)
 			s.awaitStdout("holding")
 			requireHeld(t, masters)

@@ -20,10 +20,7 @@ func lockerRules(pattern string) []string {
 // grant makes a user with these rules on each master.
 func grant(t *testing.T, masters *redlocktest.Masters, user string, rules []string) (env []string) {
 	t.Helper()
-	for i := range masters.N() {
-		_, err := masters.Do(i, append([]string{"ACL", "SETUSER", user, "on", ">pw"}, rules...)...)
-		require.NoError(t, err)
-	}
+	onAll(t, masters, append([]string{"ACL", "SETUSER", user, "on", ">pw"}, rules...)...)
 	return []string{mastersEnv(masters), "REDLOCK_USERNAME=" + user, "REDLOCK_PASSWORD=pw", "REDLOCK_DURABLE=true"}
 }
 

@@ -14,8 +14,7 @@ import (
 // Of three hosts whose cron begins the same job, one runs it, though it is over before the others come.
 func TestAShortJobRunsOnceInAPeriod(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	_, env := started(t, 3)
 	job := func(flags ...string) (int, string, string) {
 		return do(t, env, sh("echo ran", append([]string{"--no-wait", "--min-hold", "1h"}, flags...)...)...)
 	}
@@ -43,8 +42,7 @@ func TestAShortJobRunsOnceInAPeriod(t *testing.T) {
 
 func TestAJobThatFailsIsTriedAgainUnlessToldOtherwise(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	job := func(script string, flags ...string) int {
 		status, _, _ := do(t, env, sh(script, append([]string{"-n", "--min-hold", "1h"}, flags...)...)...)
 		return status

@@ -76,8 +76,7 @@ func requireGone(t *testing.T, pid string) {
 
 func TestRunExitsWithTheStatusOfTheCommand(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	notExecutable := t.TempDir() + "/file"
 	require.NoError(t, os.WriteFile(notExecutable, nil, 0o600))
 	for name, test := range map[string]struct {
@@ -159,10 +158,7 @@ func TestRunGivesTheCommandAFence(t *testing.T) {
 func TestRunWithoutTheRightToTheCounter(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	for i := range masters.N() {
-		_, err := masters.Do(i, "ACL", "SETUSER", "locker", "on", ">pw", "~k", "+@all")
-		require.NoError(t, err)
-	}
+	onAll(t, masters, "ACL", "SETUSER", "locker", "on", ">pw", "~k", "+@all")
 	env := []string{mastersEnv(masters), "REDLOCK_USERNAME=locker", "REDLOCK_PASSWORD=pw"}
 	exit, stdout, stderr := do(t, env, sh("echo [$REDLOCK_FENCE]")...)
 	require.Zero(t, exit, stderr)
@@ -186,8 +182,7 @@ func TestRunWithoutTheRightToTheCounter(t *testing.T) {
 
 func TestOnlyOneRunsAtATime(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	_, env := started(t, 3)
 	holder := begin(t, env, sh("echo holding; cat", "--owner", "first")...)
 	holder.awaitStdout("holding")
 
@@ -251,10 +246,7 @@ func TestALockThatIsAnothersEndsTheCommandAndStaysThere(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	s := begin(t, []string{mastersEnv(masters)}, sh("echo holding; exec sleep 3600", "--ttl", "3s")...)
 	s.awaitStdout("holding")
-	for i := range masters.N() {
-		_, err := masters.Do(i, "SET", "k", "another")
-		require.NoError(t, err)
-	}
+	onAll(t, masters, "SET", "k", "another")
 	require.Equal(t, exitLost, s.end())
 	for i := range masters.N() {
 		token, err := masters.Do(i, "GET", "k")

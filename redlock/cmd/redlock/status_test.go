@@ -41,8 +41,7 @@ func statusOfKey(t *testing.T, env []string, key string) (exit int, s statusJSON
 
 func TestStatusTellsHolderAndTime(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 5)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 5)
 	holder := begin(t, env, "run", atOnce, "--owner", "night-shift", "report", "--", binary, "run", atOnce, "other", "--", "cat")
 	require.Eventually(t, func() bool {
 		exit, _ := statusOfKey(t, env, "other")
@@ -97,12 +96,8 @@ func TestStatusTellsHolderAndTime(t *testing.T) {
 
 func TestStatusWorksBelowAMajority(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
-	for i := range 3 {
-		_, err := masters.Do(i, "SET", "k", "made-by-another-library")
-		require.NoError(t, err)
-	}
+	masters, env := started(t, 3)
+	onAll(t, masters, "SET", "k", "made-by-another-library")
 	masters.Kill(2)
 	exit, s := statusOfKey(t, env, "k")
 	require.Zero(t, exit, "two of three are enough")
@@ -169,8 +164,7 @@ func take(t *testing.T, masters *redlocktest.Masters, owner, key string, ttl tim
 
 func TestStatusListsReaders(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	b := take(t, masters, "b", "k", time.Minute, redlock.WithShared())
 	take(t, masters, "a", "k", time.Hour, redlock.WithShared())
 	var exit int

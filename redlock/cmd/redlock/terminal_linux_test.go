@@ -197,8 +197,7 @@ func TestAnInteractiveShellCanBeTheCommand(t *testing.T) {
 // A run that waits would look like one that hangs.
 func TestARunOnATerminalSaysWhomItWaitsFor(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	_, env := started(t, 3)
 	holder := begin(t, env, sh("echo holding; cat", "--owner", "first")...)
 	holder.awaitStdout("holding")
 	d := startOnTerminal(t, env, binary, "run", "--wait", "1h", "k", "--", "echo", "we ran")
@@ -237,8 +236,7 @@ func TestAnEmptyListSaysSoOnATerminal(t *testing.T) {
 
 func TestReleaseByForceAsksFirst(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	holder := begin(t, env, "hold", atOnce, "--ttl", "1h", "--owner", "night-shift", "k")
 	holder.assigned("REDLOCK_TOKEN")
 	requireHeld(t, masters)
@@ -279,8 +277,7 @@ func TestATerminalThatStopsWritersDoesNotStopTheRenewals(t *testing.T) {
 // Who takes a lock while the question is on the screen keeps it.
 func TestRevokeOfAllThatMatchAsksAndRevokesWhatItHasShown(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	_, env := started(t, 3)
 	revoke := []string{binary, "revoke", "--match", "*", "--reason", "why", "--wait", "1m"}
 	hold := func(owner, key string) *invocation {
 		s := begin(t, env, "hold", "--ttl=3s", "--owner", owner, key)

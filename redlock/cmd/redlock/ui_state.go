@@ -44,7 +44,7 @@ type uiLock struct {
 	Held    bool       `json:"held"`
 	Holder  string     `json:"holder"` // for people
 	Masters string     `json:"masters"`
-	Ends    *int64     `json:"ends"` // null if it never ends, or nobody holds it
+	Ends    *int64     `json:"ends"`  // null if it never ends, or nobody holds it
 	Since   *int64     `json:"since"` // null if nothing says when it was taken
 	Waiting int        `json:"waiting"`
 	Fence   uint64     `json:"fence,omitempty"`

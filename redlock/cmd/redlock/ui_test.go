@@ -190,8 +190,7 @@ func TestTheHostOfAProxyIsNamed(t *testing.T) {
 
 func TestThePageIsToldOfLocksMastersAndClients(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	c := serveUI(t, masters)
 	var holder *invocation
 	seen := map[string]bool{}
@@ -258,8 +257,7 @@ func TestThePageIsToldHowOldItsListIs(t *testing.T) {
 
 func TestThePageRevokesIfItMay(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	holder := begin(t, env, "hold", atOnce, "k")
 	holder.assigned("REDLOCK_TOKEN")
 

@@ -15,8 +15,7 @@ import (
 
 func TestStatusOfSeveralKeys(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	a := begin(t, env, "hold", atOnce, "--owner", "me", "a")
 	a.assigned("REDLOCK_TOKEN")
 	status, stdout, _ := do(t, env, "status", "a", "b")
@@ -47,8 +46,7 @@ func TestStatusOfSeveralKeys(t *testing.T) {
 
 func TestStatusWatchTellsOfEachChange(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
+	masters, env := started(t, 3)
 	w := begin(t, env, "status", "--watch", "a", "b")
 	w.awaitStdout("  a: free\n")
 	w.awaitStdout("  b: free\n")
