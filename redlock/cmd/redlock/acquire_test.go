@@ -46,8 +46,7 @@ func TestASignalEndsTheWaitForAMajority(t *testing.T) {
 	masters.Kill(0)
 	waiter := begin(t, []string{mastersEnv(masters)}, sh("echo ran", "--wait", "1h")...)
 	require.Eventually(t, func() bool { return strings.Contains(waiter.err.String(), "waiting for them") }, patient, 5*time.Millisecond)
-	require.NoError(t, waiter.Process.Signal(syscall.SIGTERM))
-	require.Equal(t, 128+15, waiter.end())
+	require.Equal(t, 128+15, waiter.endBy(syscall.SIGTERM))
 	require.Empty(t, waiter.out.String())
 }
 
@@ -109,8 +108,7 @@ func TestASignalEndsTheWaitAndLeavesNoKey(t *testing.T) {
 		clients, err := masters.Do(0, "CLIENT", "LIST")
 		return err == nil && strings.Count(clients.(string), "name=redlock/cmd/") == 2
 	}, patient, 5*time.Millisecond)
-	require.NoError(t, waiter.Process.Signal(syscall.SIGTERM))
-	require.Equal(t, 128+15, waiter.end())
+	require.Equal(t, 128+15, waiter.endBy(syscall.SIGTERM))
 	require.Empty(t, waiter.out.String())
 	holder.in.Close()
 	require.Zero(t, holder.end())

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -68,8 +69,7 @@ func TestClientsShowsWhoIsConnected(t *testing.T) {
 	exit, stdout, _ = do(t, nil, "clients", "-m", strings.ReplaceAll(strings.Join(masters.Addrs(), ","), "127.0.0.1", "localhost"))
 	require.Zero(t, exit)
 	require.Regexp(t, `1 client with a list of masters: all have \S+, which is yours \(\S+\) written in another way`, stdout)
-	require.NoError(t, connected.Process.Kill())
-	connected.end()
+	connected.endBy(os.Kill)
 
 	secret := "sesame-7"
 	_, err := masters.Do(0, "ACL", "SETUSER", "reader", "on", ">"+secret, "~*", "+@all")

@@ -136,8 +136,7 @@ func follow(t *testing.T, env []string, example string) {
 		}
 		s := shell("exec " + example)
 		s.awaitStdout("\n")
-		require.NoError(t, s.Process.Signal(syscall.SIGTERM))
-		s.end()
+		s.endBy(syscall.SIGTERM)
 		require.Empty(t, s.err.String())
 	case strings.Contains(example, "redlock release"):
 		kind := ""

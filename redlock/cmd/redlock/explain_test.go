@@ -36,8 +36,7 @@ func TestExplainTellsOfTwoHolders(t *testing.T) {
 		holders = append(holders, s)
 	}
 	for _, s := range holders { // as long as they go on, no record shows that they rely on their locks
-		require.NoError(t, s.Process.Signal(syscall.SIGTERM))
-		require.Zero(t, s.end())
+		require.Zero(t, s.endBy(syscall.SIGTERM))
 	}
 	status, stdout, stderr := do(t, nil, append([]string{"explain"}, names...)...)
 	require.Equal(t, exitNo, status, stderr)

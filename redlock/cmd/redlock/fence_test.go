@@ -203,8 +203,7 @@ func TestFenceIsInterrupted(t *testing.T) {
 		v, err := masters.Do(0, "GET", "k")
 		return err == nil && v != nil
 	}, patient, 5*time.Millisecond)
-	require.NoError(t, s.Process.Signal(syscall.SIGINT))
-	require.Equal(t, 128+2, s.end())
+	require.Equal(t, 128+2, s.endBy(syscall.SIGINT))
 	for i := range 2 {
 		v, err := masters.Do(i, "GET", "k")
 		require.NoError(t, err)

@@ -40,8 +40,7 @@ func TestHoldHoldsUntilItIsEnded(t *testing.T) {
 		status, _, stderr = do(t, env, "hold", atOnce, "-n", "-q", "-E", "7", "k")
 		require.Equal(t, 7, status)
 		require.Empty(t, stderr)
-		require.NoError(t, s.Process.Signal(signal))
-		require.Zero(t, s.end())
+		require.Zero(t, s.endBy(signal))
 		require.Empty(t, s.err.String())
 		requireFree(t, masters)
 	}
@@ -59,8 +58,7 @@ func TestHoldTellsOfItsEnd(t *testing.T) {
 	s = begin(t, env, "hold", atOnce, "--ttl", "1h", "k") // the next renewal is far away
 	s.assigned("REDLOCK_TOKEN")
 	s.lose(masters)
-	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
-	require.Equal(t, exitLost, s.end())
+	require.Equal(t, exitLost, s.endBy(syscall.SIGTERM))
 
 	status, _, stderr := do(t, env, "hold", atOnce, "--max-lifetime", "200ms", "k")
 	require.Equal(t, exitLifetime, status)
@@ -79,8 +77,7 @@ func TestHoldTakesAnyKindOfLock(t *testing.T) {
 	readers := []*invocation{begin(t, env, "hold", atOnce, "--shared", "r"), begin(t, env, "hold", atOnce, "--shared", "r")}
 	for _, s := range append(readers, first, second) {
 		s.assigned("REDLOCK_TOKEN")
-		require.NoError(t, s.Process.Signal(syscall.SIGTERM))
-		require.Zero(t, s.end())
+		require.Zero(t, s.endBy(syscall.SIGTERM))
 	}
 }
 
@@ -91,8 +88,7 @@ func TestASignalEndsTheWaitOfHold(t *testing.T) {
 	first.assigned("REDLOCK_TOKEN")
 	waiter := begin(t, env, "hold", atOnce, "-v", "--wait", "forever", "k")
 	waiter.awaitStderr("waiting: ")
-	require.NoError(t, waiter.Process.Signal(syscall.SIGTERM))
-	require.Equal(t, 128+15, waiter.end())
+	require.Equal(t, 128+15, waiter.endBy(syscall.SIGTERM))
 	require.Empty(t, waiter.out.String())
 }
 

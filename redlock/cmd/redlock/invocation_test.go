@@ -136,6 +136,13 @@ func (s *invocation) end() int {
 	return s.ProcessState.ExitCode()
 }
 
+// endBy is end, after a signal.
+func (s *invocation) endBy(signal os.Signal) int {
+	s.t.Helper()
+	require.NoError(s.t, s.Process.Signal(signal))
+	return s.end()
+}
+
 // awaitStdout waits until the command has written text to stdout.
 func (s *invocation) awaitStdout(text string) {
 	s.t.Helper()

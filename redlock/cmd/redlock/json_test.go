@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/base64"
 	"encoding/json"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -33,8 +34,7 @@ func TestWhatIsNotOursDoesNothingToATerminal(t *testing.T) {
 	for _, flags := range [][]string{{"--watch"}, {"--watch", "--json"}} {
 		s := begin(t, env, append(append([]string{"status"}, flags...), evil)...)
 		s.awaitStdout("held")
-		require.NoError(t, s.Process.Kill())
-		s.end()
+		s.endBy(os.Kill)
 		texts = append(texts, s.out.String())
 	}
 	for _, text := range texts {
@@ -116,8 +116,7 @@ func TestKeysThatAreNotUTF8CanBeNamedFromJSON(t *testing.T) {
 		says(0, "fence", "--json")
 		watch := begin(t, env, "status", "--watch", "--json", "--key-base64", text)
 		watch.awaitStdout(`"key_base64":"` + text + `","state":"held"`)
-		require.NoError(t, watch.Process.Kill())
-		watch.end()
+		watch.endBy(os.Kill)
 		for i := range masters.N() { // what never ends cannot be revoked
 			_, err := masters.Do(i, "PEXPIRE", key, "3600000")
 			require.NoError(t, err)

@@ -151,8 +151,7 @@ func TestANewPasswordIsTaken(t *testing.T) {
 		t.Run(command, func(t *testing.T) {
 			t.Parallel()
 			r := newRotation(t)
-			file := filepath.Join(t.TempDir(), "password")
-			put(t, file, "old\n")
+			file := oldPassword(t)
 			r.holds([]string{mastersEnv(r.Masters), "REDLOCK_USERNAME=" + user}, command, "--password-file", file)
 			r.all("ACL", "SETUSER", user, ">new")
 			change(t, file, r.s)
@@ -164,12 +163,19 @@ func TestANewPasswordIsTaken(t *testing.T) {
 	}
 }
 
+// oldPassword is a file with it.
+func oldPassword(t *testing.T) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "password")
+	put(t, file, "old\n")
+	return file
+}
+
 // The file changes in the moment in which the connections end.
 func TestANewPasswordIsTakenAtTheNextConnect(t *testing.T) {
 	t.Parallel()
 	r := newRotation(t)
-	file := filepath.Join(t.TempDir(), "password")
-	put(t, file, "old\n")
+	file := oldPassword(t)
 	r.holds([]string{mastersEnv(r.Masters), "REDLOCK_USERNAME=" + user}, "lead", "--password-file", file, "--dial-timeout", "20s")
 	r.all("ACL", "SETUSER", user, ">new", "<old")
 	put(t, file, "new\n")
@@ -218,8 +224,7 @@ func TestNewPasswordsOfAListAreTaken(t *testing.T) {
 func TestARefusedPasswordChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRotation(t)
-	file := filepath.Join(t.TempDir(), "password")
-	put(t, file, "old\n")
+	file := oldPassword(t)
 	r.holds([]string{mastersEnv(r.Masters), "REDLOCK_USERNAME=" + user}, "lead", "--password-file", file)
 	put(t, file, "early\n")
 	r.s.awaitStderr("refused the new password or certificate")
@@ -240,8 +245,7 @@ func TestARefusedPasswordChangesNothing(t *testing.T) {
 func TestAnUnreadablePasswordChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRotation(t)
-	file := filepath.Join(t.TempDir(), "password")
-	put(t, file, "old\n")
+	file := oldPassword(t)
 	r.holds([]string{mastersEnv(r.Masters), "REDLOCK_USERNAME=" + user}, "run", "--password-file", file)
 	require.NoError(t, os.Remove(file))
 	r.s.awaitStderr("no such file")
@@ -349,8 +353,7 @@ func awaitPassword(t *testing.T, k *keyring, want string) {
 // A file is gone as the keyring begins. What it has when it comes back is taken.
 func TestAFileThatIsGoneAtTheStartIsFollowed(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "password")
-	put(t, file, "old\n")
+	file := oldPassword(t)
 	f := flagsWith(t, file)
 	set, err := f.masterSet()
 	require.NoError(t, err)
@@ -365,8 +368,7 @@ func TestAFileThatIsGoneAtTheStartIsFollowed(t *testing.T) {
 // A file that changes between the start and the keyring's first look is taken without another change.
 func TestAFileThatChangesAtTheStartIsTaken(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "password")
-	put(t, file, "old\n")
+	file := oldPassword(t)
 	f := flagsWith(t, file)
 	set, err := f.masterSet()
 	require.NoError(t, err)

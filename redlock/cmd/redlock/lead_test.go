@@ -67,8 +67,7 @@ func TestTheCommandRunsOnExactlyOneHost(t *testing.T) {
 		last = term
 		s := all[leader]
 		s.awaitStderr(fmt.Sprintf("k: we lead, in term %d", term))
-		require.NoError(t, s.Process.Signal(syscall.SIGTERM))
-		require.Equal(t, 5, s.end(), "the command's own")
+		require.Equal(t, 5, s.endBy(syscall.SIGTERM), "the command's own")
 		require.NotContains(t, s.err.String(), "has ended")
 		all = append(all[:leader], all[leader+1:]...)
 	}
@@ -101,8 +100,7 @@ func TestACommandThatEndsIsStartedAgain(t *testing.T) {
 	s.awaitStderr("the command has ended, with status 7")
 	_, pid, _ := strings.Cut(s.out.String(), "pid ")
 	requireGone(t, lines(pid)[0])
-	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
-	s.end()
+	s.endBy(syscall.SIGTERM)
 	requireFree(t, masters)
 }
 
@@ -137,13 +135,11 @@ func TestAHangupIsTheCommandsAffair(t *testing.T) {
 	hosts{s}.leader(t, 0)
 	waiter := begin(t, env, leads("echo begun 1", "-v")...)
 	waiter.awaitStderr("waiting: ")
-	require.NoError(t, waiter.Process.Signal(syscall.SIGHUP))
-	require.Equal(t, 128+1, waiter.end())
+	require.Equal(t, 128+1, waiter.endBy(syscall.SIGHUP))
 	require.NoError(t, s.Process.Signal(syscall.SIGHUP))
 	s.awaitStdout("reloaded")
 	s.awaitStdout("alive")
-	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
-	require.Equal(t, 128+15, s.end())
+	require.Equal(t, 128+15, s.endBy(syscall.SIGTERM))
 
 	s = begin(t, env, leads(`echo "begun $REDLOCK_FENCE"; exec sleep 3600`)...)
 	hosts{s}.leader(t, 0)
@@ -159,8 +155,7 @@ func TestTheCommandGetsTheSignalThatEndsLeadAndNoOther(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	s := begin(t, []string{mastersEnv(masters)}, leads(`trap 'echo got it' INT; trap 'echo ended' TERM; echo "begun $REDLOCK_FENCE"; while :; do sleep 0.01; done`, "--grace", "300ms")...)
 	hosts{s}.leader(t, 0)
-	require.NoError(t, s.Process.Signal(syscall.SIGINT))
-	require.Equal(t, 128+9, s.end())
+	require.Equal(t, 128+9, s.endBy(syscall.SIGINT))
 	require.Contains(t, s.out.String(), "got it")
 	require.NotContains(t, s.out.String(), "ended")
 	requireFree(t, masters)

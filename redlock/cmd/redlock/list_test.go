@@ -5,6 +5,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -103,8 +104,7 @@ func TestListShowsHoldersAndWaiters(t *testing.T) {
 		require.NotEmpty(t, stderr)
 	}
 	for _, s := range append(waiters, holder, permit) {
-		require.NoError(t, s.Process.Signal(syscall.SIGTERM))
-		s.end()
+		s.endBy(syscall.SIGTERM)
 	}
 }
 
@@ -146,8 +146,7 @@ func TestListIsWatched(t *testing.T) {
 	j.awaitStdout(`"key":"lock:a"`)
 	require.NotContains(t, s.out.String(), "\x1b", "it is no terminal")
 	for _, s := range []*invocation{s, j} {
-		require.NoError(t, s.Process.Kill())
-		s.end()
+		s.endBy(os.Kill)
 	}
 	var l listJSON
 	require.NoError(t, json.Unmarshal([]byte(lines(j.out.String())[0]), &l))
@@ -168,8 +167,7 @@ func TestLongListsHaveOneTable(t *testing.T) {
 	}))
 	s := begin(t, env, "ls", "--watch")
 	s.awaitStdout("the first 1000 of 2500 locks")
-	require.NoError(t, s.Process.Kill())
-	s.end()
+	s.endBy(os.Kill)
 }
 
 func TestListIsSorted(t *testing.T) {
@@ -246,8 +244,7 @@ func TestStatusShowsWhoWaitsAndSinceWhen(t *testing.T) {
 	requireReadable(t, stdout)
 	require.Regexp(t, `(?s)taken at .*PLACE +WAITED +WAITER\n +1 .* a@web-1\n +2 .* b@web-2\n`, stdout)
 	for _, s := range append(waiters, holder) {
-		require.NoError(t, s.Process.Signal(syscall.SIGTERM))
-		s.end()
+		s.endBy(syscall.SIGTERM)
 	}
 
 	// The fence of an earlier holder says nothing about one that has none.
@@ -361,8 +358,7 @@ func TestJSONHasOneSchema(t *testing.T) {
 	for _, args := range [][]string{{"status", "--watch", "--json", "lock:plain"}, {"ls", "--watch", "--json"}} {
 		s := begin(t, env, args...)
 		s.awaitStdout("\n")
-		require.NoError(t, s.Process.Kill())
-		s.end()
+		s.endBy(os.Kill)
 		said = append(said, lines(s.out.String())[0])
 	}
 	schema := map[string]string{

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -27,8 +28,7 @@ func TestARunWithinARunOnTheSameKeySaysWhoHoldsIt(t *testing.T) {
 			outer := begin(t, env, sh(strings.Replace(inner, "run ", "run --wait 1h ", 1), append([]string{"--ttl", "1s"}, flags.outer...)...)...)
 			outer.awaitStderr("waiting: ")
 			outer.awaitStderr("by the redlock that runs us: it is not free before that command has ended")
-			require.NoError(t, outer.Process.Kill())
-			outer.end()
+			outer.endBy(os.Kill)
 			status, stdout, stderr := do(t, env, guarded(strings.Replace(inner, "run ", "run -n ", 1),
 				append([]string{atOnce, "--wait", "1m"}, flags.outer...)...)...)
 			require.Equal(t, exitHeld, status)

@@ -84,11 +84,9 @@ func TestEveryCommandKeepsToThePrefix(t *testing.T) {
 				s := begin(t, env, with("lead", "led", "--", "sleep", "60")...)
 				w := begin(t, env, with("status", "--watch", "led")...)
 				w.awaitStdout("led")
-				require.NoError(t, w.Process.Signal(syscall.SIGTERM))
-				w.end()
+				w.endBy(syscall.SIGTERM)
 				require.NotContains(t, w.out.String(), prefix)
-				require.NoError(t, s.Process.Signal(syscall.SIGTERM))
-				s.end()
+				s.endBy(syscall.SIGTERM)
 				says(0, "REDLOCK_KEY=k\n", "run", atOnce, "k", "--", "env")
 				says(0, "REDLOCK_PREFIX="+regexp.QuoteMeta(prefix)+"\n", "run", atOnce, "k", "--", "env")
 				says(0, "", "clients")
@@ -106,8 +104,7 @@ func TestEveryCommandKeepsToThePrefix(t *testing.T) {
 				status, said := page.revokes("seen", page.host)
 				require.Equal(t, http.StatusOK, status, said)
 				require.Equal(t, exitLost, s.end())
-				require.NoError(t, page.inv.Process.Signal(syscall.SIGTERM))
-				page.inv.end()
+				page.inv.endBy(syscall.SIGTERM)
 				if flag {
 					says(0, "", "demo", "-m", masters.Addr(0))
 				}

@@ -279,8 +279,7 @@ func TestTheGroupOfTheCommandDiesWithRedlock(t *testing.T) {
 				"exec "+as+`sh -c 'sleep 120 >/dev/null 2>&1 & echo ready; exec sleep 120 >/dev/null 2>&1'`)
 			s.awaitStdout("ready")
 			require.Len(t, left(), 3)
-			require.NoError(t, s.Process.Kill())
-			require.Equal(t, -1, s.end())
+			require.Equal(t, -1, s.endBy(os.Kill))
 			require.Eventually(t, func() bool { return len(left()) == 0 }, patient, 10*time.Millisecond)
 		})
 	}
@@ -338,8 +337,7 @@ func TestTheCommandDiesWithAKilledRedlock(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	s := begin(t, []string{mastersEnv(masters)}, sh(`echo "pid $$"; trap '' TERM HUP; while :; do sleep 0.01; done`, "--ttl", "3s")...)
 	s.awaitStdout("pid ")
-	require.NoError(t, s.Process.Kill())
-	s.end()
+	s.endBy(os.Kill)
 	_, pid, _ := strings.Cut(s.out.String(), "pid ")
 	requireGone(t, lines(pid)[0])
 	requireFree(t, masters) // by its TTL

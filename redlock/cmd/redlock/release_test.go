@@ -45,8 +45,7 @@ func TestAHolderThatNobodyAnswersSaysSo(t *testing.T) {
 	for i := range 3 {
 		masters.Pause(i)
 	}
-	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
-	require.Zero(t, s.end())
+	require.Zero(t, s.endBy(syscall.SIGTERM))
 	require.Contains(t, s.err.String(), "too few masters answered")
 }
 

@@ -195,6 +195,5 @@ func TestAHangupIsPassedOnWithoutTheVariable(t *testing.T) {
 	f := newMasterFile(t, masters.Addrs()...)
 	s := begin(t, f.env(), sh(`echo ready; exec sleep 3600`, "--masters-file", f.path)...)
 	s.awaitStdout("ready")
-	require.NoError(t, s.Process.Signal(syscall.SIGHUP))
-	require.Equal(t, 128+1, s.end())
+	require.Equal(t, 128+1, s.endBy(syscall.SIGHUP))
 }

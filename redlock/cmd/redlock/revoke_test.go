@@ -104,8 +104,7 @@ func TestRevokeSaysWhoHasNotLetGo(t *testing.T) {
 	status, _, stderr = do(t, env, "release", "--token", token, "k")
 	require.Zero(t, status, "a revoked lock can be released by its token: %s", stderr)
 	requireFree(t, masters)
-	require.NoError(t, s.Process.Signal(syscall.SIGCONT))
-	require.Equal(t, exitLost, s.end(), "it is told, and does not wait for its renewal in 20 minutes")
+	require.Equal(t, exitLost, s.endBy(syscall.SIGCONT), "it is told, and does not wait for its renewal in 20 minutes")
 }
 
 func TestRevokeOfReadersAndPermits(t *testing.T) {

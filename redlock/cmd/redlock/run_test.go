@@ -319,8 +319,7 @@ func TestSignalsArePassedOn(t *testing.T) {
 		t.Run(signal.String(), func(t *testing.T) {
 			s := begin(t, []string{mastersEnv(masters)}, sh(fmt.Sprintf(`trap 'echo got it; exit 5' %d; echo ready; while :; do sleep 0.01; done`, signal))...)
 			s.awaitStdout("ready")
-			require.NoError(t, s.Process.Signal(signal))
-			require.Equal(t, 5, s.end())
+			require.Equal(t, 5, s.endBy(signal))
 			require.Contains(t, s.out.String(), "got it")
 			requireFree(t, masters)
 		})
@@ -333,8 +332,7 @@ func TestACommandThatASignalEndsIsReportedAsShellsDo(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
 		s := begin(t, []string{mastersEnv(masters)}, sh("echo ready; exec sleep 3600")...)
 		s.awaitStdout("ready")
-		require.NoError(t, s.Process.Signal(signal))
-		status := s.end()
+		status := s.endBy(signal)
 		if died := s.ProcessState.Sys().(syscall.WaitStatus); died.Signaled() { // a Ctrl-C at a terminal
 			status = 128 + int(died.Signal())
 		}
@@ -363,8 +361,7 @@ func TestWhatOutlivesASignalIsKilledAfterTheGrace(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	s := begin(t, []string{mastersEnv(masters)}, sh(`trap '' TERM; sleep 3600 & trap 'exit 3' TERM; echo "pid $!"; wait`, "--grace", "3s")...)
 	s.awaitStdout("pid ")
-	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
-	require.Equal(t, 3, s.end())
+	require.Equal(t, 3, s.endBy(syscall.SIGTERM))
 	_, pid, _ := strings.Cut(s.out.String(), "pid ")
 	requireGone(t, lines(pid)[0])
 	requireFree(t, masters)

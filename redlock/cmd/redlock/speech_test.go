@@ -80,8 +80,7 @@ func TestNobodyWhoReadsStderrKeepsALostCommandAtWork(t *testing.T) {
 				return
 			}
 			require.Eventually(t, func() bool { return requirePid(t, pid) != was }, patient, 5*time.Millisecond, "it leads again")
-			require.NoError(t, s.Process.Signal(syscall.SIGTERM))
-			require.Equal(t, 128+15, s.end(), "signals are served")
+			require.Equal(t, 128+15, s.endBy(syscall.SIGTERM), "signals are served")
 		})
 	}
 }
@@ -99,8 +98,7 @@ func TestNobodyWhoReadsKeepsAHolderFromItsEnd(t *testing.T) {
 				s.lose(masters)
 				require.Equal(t, exitLost, s.end())
 			} else {
-				require.NoError(t, s.Process.Signal(syscall.SIGTERM))
-				require.Zero(t, s.end())
+				require.Zero(t, s.endBy(syscall.SIGTERM))
 			}
 			requireFree(t, masters)
 		})

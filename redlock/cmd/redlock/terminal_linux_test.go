@@ -294,8 +294,7 @@ func TestRevokeOfAllThatMatchAsksAndRevokesWhatItHasShown(t *testing.T) {
 
 	d = startOnTerminal(t, env, revoke...)
 	d.awaitStdout("Revoke 2 locks? Type yes: ")
-	require.NoError(t, first.Process.Signal(syscall.SIGTERM))
-	first.end()
+	first.endBy(syscall.SIGTERM)
 	second := hold("second", "k")
 	d.types("yes\n")
 	d.awaitStdout("l of stays is revoked") // the terminal can be behind the program's end
@@ -304,6 +303,5 @@ func TestRevokeOfAllThatMatchAsksAndRevokesWhatItHasShown(t *testing.T) {
 	require.Equal(t, exitLost, stays.end())
 	_, st := statusOfKey(t, env, "k")
 	require.Equal(t, "second", st.Owner)
-	require.NoError(t, second.Process.Signal(syscall.SIGTERM))
-	require.NotEqual(t, exitLost, second.end())
+	require.NotEqual(t, exitLost, second.endBy(syscall.SIGTERM))
 }

@@ -169,8 +169,7 @@ func TestThePageIsForWhoKnowsItsAddress(t *testing.T) {
 		require.Equal(t, http.StatusMethodNotAllowed, c.do(r).StatusCode)
 	}
 	require.Equal(t, http.StatusMethodNotAllowed, c.get(c.base+"/revoke").StatusCode, "nothing is done by GET")
-	require.NoError(t, c.inv.Process.Signal(syscall.SIGTERM))
-	require.Zero(t, c.inv.end())
+	require.Zero(t, c.inv.endBy(syscall.SIGTERM))
 }
 
 func TestTheHostOfAProxyIsNamed(t *testing.T) {

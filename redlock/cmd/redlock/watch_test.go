@@ -65,8 +65,7 @@ func TestStatusWatchTellsOfEachChange(t *testing.T) {
 	w.awaitStdout("  b: unknown, ")
 	masters.Resume(0)
 	masters.Resume(1)
-	require.NoError(t, w.Process.Signal(syscall.SIGTERM))
-	w.end()
+	w.endBy(syscall.SIGTERM)
 }
 
 func TestStatusWatchWritesJSON(t *testing.T) {
