@@ -79,8 +79,7 @@ func TestARunWaitsUntilMastersThatWereJustStartedMayVote(t *testing.T) {
 func TestAWaitWithoutEnd(t *testing.T) {
 	t.Parallel()
 	masters, env := started(t, 3)
-	holder := begin(t, env, sh("echo holding; cat")...)
-	holder.awaitStdout("holding")
+	holder := begin(t, env, sh("echo holding; cat")...).awaitStdout("holding")
 	masters.Pause(0) // it waits for masters, too
 	waiter := begin(t, env, sh("echo ran", "--wait", "forever")...)
 	masters.Resume(0)
@@ -100,8 +99,7 @@ func TestAWaitWithoutEnd(t *testing.T) {
 func TestASignalEndsTheWaitAndLeavesNoKey(t *testing.T) {
 	t.Parallel()
 	masters, env := started(t, 3)
-	holder := begin(t, env, sh("echo holding; cat")...)
-	holder.awaitStdout("holding")
+	holder := begin(t, env, sh("echo holding; cat")...).awaitStdout("holding")
 	waiter := begin(t, env, sh("echo ran", "--wait", "1h")...)
 	// It has asked the masters once it has loaded its scripts there.
 	require.Eventually(t, func() bool {

@@ -16,8 +16,7 @@ func TestDemoThatIsStoppedLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for _, part := range []string{"A lock on", "1. ", "2. ", "3. "} {
 		env, requireNothingLeft := marked(t)
-		s := begin(t, env, "demo")
-		s.awaitStdout(part)
+		s := begin(t, env, "demo").awaitStdout(part)
 		s.Process.Signal(syscall.SIGINT) // it may have ended already
 		if status := s.end(); status != 0 {
 			require.Equal(t, 128+2, status)
@@ -31,8 +30,7 @@ func TestDemoThatIsStoppedLeavesNoKeyOnMastersOfTheUser(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	for _, part := range []string{"1. ", "2. ", "3. "} {
-		s := begin(t, nil, "demo", "--masters", strings.Join(masters.Addrs(), ","))
-		s.awaitStdout(part)
+		s := begin(t, nil, "demo", "--masters", strings.Join(masters.Addrs(), ",")).awaitStdout(part)
 		s.Process.Signal(syscall.SIGTERM) // it may have ended already
 		s.end()
 		for i := range masters.N() {

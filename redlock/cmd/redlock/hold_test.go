@@ -86,8 +86,7 @@ func TestASignalEndsTheWaitOfHold(t *testing.T) {
 	_, env := started(t, 3)
 	first := begin(t, env, "hold", atOnce, "k")
 	first.assigned("REDLOCK_TOKEN")
-	waiter := begin(t, env, "hold", atOnce, "-v", "--wait", "forever", "k")
-	waiter.awaitStderr("waiting: ")
+	waiter := begin(t, env, "hold", atOnce, "-v", "--wait", "forever", "k").awaitStderr("waiting: ")
 	require.Equal(t, 128+15, waiter.endBy(syscall.SIGTERM))
 	require.Empty(t, waiter.out.String())
 }

@@ -144,10 +144,11 @@ func (s *invocation) endBy(signal os.Signal) int {
 }
 
 // awaitStdout waits until the command has written text to stdout.
-func (s *invocation) awaitStdout(text string) {
+func (s *invocation) awaitStdout(text string) *invocation {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool { return strings.Contains(s.out.String(), text) }, patient, 5*time.Millisecond,
 		"%q in what the command writes; stderr: %s", text, s.err)
+	return s
 }
 
 // do runs the command to its end, without input.
@@ -178,8 +179,9 @@ func lines(text string) (all []string) {
 }
 
 // awaitStderr waits until the command has written text to stderr.
-func (s *invocation) awaitStderr(text string) {
+func (s *invocation) awaitStderr(text string) *invocation {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool { return strings.Contains(s.err.String(), text) }, patient, 5*time.Millisecond,
 		"%q in what the command says: %s", text, s.err)
+	return s
 }

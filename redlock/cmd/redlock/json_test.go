@@ -32,8 +32,7 @@ func TestWhatIsNotOursDoesNothingToATerminal(t *testing.T) {
 	list, ls, more2 := listsOf(t, masters, evil+"3")
 	texts := []string{list, ls, more2, stdout, stderr, out, errs, more, notes, object, permits, none, refusal}
 	for _, flags := range [][]string{{"--watch"}, {"--watch", "--json"}} {
-		s := begin(t, env, append(append([]string{"status"}, flags...), evil)...)
-		s.awaitStdout("held")
+		s := begin(t, env, append(append([]string{"status"}, flags...), evil)...).awaitStdout("held")
 		s.endBy(os.Kill)
 		texts = append(texts, s.out.String())
 	}
@@ -114,8 +113,7 @@ func TestKeysThatAreNotUTF8CanBeNamedFromJSON(t *testing.T) {
 		says(0, "status", "--json")
 		says(exitNo, "status", "--json", "--permits", "2")
 		says(0, "fence", "--json")
-		watch := begin(t, env, "status", "--watch", "--json", "--key-base64", text)
-		watch.awaitStdout(`"key_base64":"` + text + `","state":"held"`)
+		watch := begin(t, env, "status", "--watch", "--json", "--key-base64", text).awaitStdout(`"key_base64":"` + text + `","state":"held"`)
 		watch.endBy(os.Kill)
 		for i := range masters.N() { // what never ends cannot be revoked
 			_, err := masters.Do(i, "PEXPIRE", key, "3600000")

@@ -133,8 +133,7 @@ func TestAHangupIsTheCommandsAffair(t *testing.T) {
 	masters, env := started(t, 3)
 	s := begin(t, env, leads(`trap 'echo reloaded; sleep 0.5; echo alive' HUP; echo "begun $REDLOCK_FENCE"; while :; do sleep 0.01; done`, "--grace", "50ms")...)
 	hosts{s}.leader(t, 0)
-	waiter := begin(t, env, leads("echo begun 1", "-v")...)
-	waiter.awaitStderr("waiting: ")
+	waiter := begin(t, env, leads("echo begun 1", "-v")...).awaitStderr("waiting: ")
 	require.Equal(t, 128+1, waiter.endBy(syscall.SIGHUP))
 	require.NoError(t, s.Process.Signal(syscall.SIGHUP))
 	s.awaitStdout("reloaded")
@@ -189,8 +188,7 @@ func TestWhatKeepsAHostFromLeadingIsTold(t *testing.T) {
 
 	masters.Kill(0)
 	masters.Kill(1)
-	s := begin(t, env, leads(`echo "begun $REDLOCK_FENCE"; exec sleep 3600`)...)
-	s.awaitStderr("waiting for them\n")
+	s := begin(t, env, leads(`echo "begun $REDLOCK_FENCE"; exec sleep 3600`)...).awaitStderr("waiting for them\n")
 	masters.Restart(0)
 	hosts{s}.leader(t, 0)
 }

@@ -165,8 +165,7 @@ func TestLongListsHaveOneTable(t *testing.T) {
 	require.True(t, slices.IsSortedFunc(lines(stdout)[1:], func(a, b string) int {
 		return strings.Compare(a[strings.LastIndexByte(a, ' '):], b[strings.LastIndexByte(b, ' '):])
 	}))
-	s := begin(t, env, "ls", "--watch")
-	s.awaitStdout("the first 1000 of 2500 locks")
+	s := begin(t, env, "ls", "--watch").awaitStdout("the first 1000 of 2500 locks")
 	s.endBy(os.Kill)
 }
 
@@ -356,8 +355,7 @@ func TestJSONHasOneSchema(t *testing.T) {
 	write("explain", "--json", record)
 	write("revoke", "--json", "--wait", "0", "--reason", "why", "lock:read")
 	for _, args := range [][]string{{"status", "--watch", "--json", "lock:plain"}, {"ls", "--watch", "--json"}} {
-		s := begin(t, env, args...)
-		s.awaitStdout("\n")
+		s := begin(t, env, args...).awaitStdout("\n")
 		s.endBy(os.Kill)
 		said = append(said, lines(s.out.String())[0])
 	}

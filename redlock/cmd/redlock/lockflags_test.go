@@ -40,8 +40,7 @@ func requireRefused(t *testing.T, env []string, says string, args ...string) {
 func TestARunTakesAllItsKeysOrNone(t *testing.T) {
 	t.Parallel()
 	_, env := started(t, 3)
-	holder := begin(t, env, "run", atOnce, "--owner", "first", "b", "--", "sh", "-c", "echo holding; cat")
-	holder.awaitStdout("holding")
+	holder := begin(t, env, "run", atOnce, "--owner", "first", "b", "--", "sh", "-c", "echo holding; cat").awaitStdout("holding")
 	requireRefused(t, env, `"b" is held by another\n +by first, `, "--also", "b", "a")
 	requireFreeOf(t, env, "a")
 	holder.in.Close()
@@ -102,8 +101,7 @@ func TestAsManyRunAsThereArePermits(t *testing.T) {
 	const first, freed = "permit 1 of gpu []\n", "permit 2 of gpu []\n"
 	holders := map[string]*invocation{}
 	for range 2 {
-		s := begin(t, env, under("-v --permits 2", "gpu", script)...)
-		s.awaitStdout(" of gpu []\n")
+		s := begin(t, env, under("-v --permits 2", "gpu", script)...).awaitStdout(" of gpu []\n")
 		holders[s.out.String()] = s
 	}
 	require.Contains(t, holders, first)

@@ -22,10 +22,8 @@ import (
 func TestVerboseTellsWhomItWaitsForAndWhatFails(t *testing.T) {
 	t.Parallel()
 	masters, env := started(t, 3)
-	holder := begin(t, env, sh("echo holding; cat", "--owner", "first")...)
-	holder.awaitStdout("holding")
-	waiter := begin(t, env, sh("echo ran; cat", "--wait", "1h", "-v")...)
-	waiter.awaitStderr(`waiting: "k" is held by another` + "\n  by first, ")
+	holder := begin(t, env, sh("echo holding; cat", "--owner", "first")...).awaitStdout("holding")
+	waiter := begin(t, env, sh("echo ran; cat", "--wait", "1h", "-v")...).awaitStderr(`waiting: "k" is held by another` + "\n  by first, ")
 	holder.in.Close()
 	require.Zero(t, holder.end())
 	waiter.awaitStdout("ran")
@@ -103,8 +101,7 @@ func TestRunSaysWhichMasterCanNeverServeAndGoesOn(t *testing.T) {
 		"a wrong password":    {"redis://:my-secret@" + locked.Addr(0), "correct the username and password"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := begin(t, []string{beside(masters, test.address)}, sh("echo holding; cat", "--ttl", "3s")...)
-			s.awaitStdout("holding")
+			s := begin(t, []string{beside(masters, test.address)}, sh("echo holding; cat", "--ttl", "3s")...).awaitStdout("holding")
 			require.Eventually(t, func() bool { return goingOn(s.err.String()) == 1 }, patient, 5*time.Millisecond)
 			s.in.Close()
 			require.Zero(t, s.end())

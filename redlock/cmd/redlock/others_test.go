@@ -25,8 +25,7 @@ func TestARunWithinARunOnTheSameKeySaysWhoHoldsIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inner := strings.Join(append([]string{binary, "run", atOnce}, flags.inner...), " ") + " -- echo ran"
-			outer := begin(t, env, sh(strings.Replace(inner, "run ", "run --wait 1h ", 1), append([]string{"--ttl", "1s"}, flags.outer...)...)...)
-			outer.awaitStderr("waiting: ")
+			outer := begin(t, env, sh(strings.Replace(inner, "run ", "run --wait 1h ", 1), append([]string{"--ttl", "1s"}, flags.outer...)...)...).awaitStderr("waiting: ")
 			outer.awaitStderr("by the redlock that runs us: it is not free before that command has ended")
 			outer.endBy(os.Kill)
 			status, stdout, stderr := do(t, env, guarded(strings.Replace(inner, "run ", "run -n ", 1),

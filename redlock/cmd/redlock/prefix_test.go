@@ -82,8 +82,7 @@ func TestEveryCommandKeepsToThePrefix(t *testing.T) {
 					require.Equal(t, exitLost, s.end())
 				}
 				s := begin(t, env, with("lead", "led", "--", "sleep", "60")...)
-				w := begin(t, env, with("status", "--watch", "led")...)
-				w.awaitStdout("led")
+				w := begin(t, env, with("status", "--watch", "led")...).awaitStdout("led")
 				w.endBy(syscall.SIGTERM)
 				require.NotContains(t, w.out.String(), prefix)
 				s.endBy(syscall.SIGTERM)

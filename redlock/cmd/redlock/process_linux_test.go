@@ -335,8 +335,7 @@ func TestASignalReachesTheProcessThatWasMeantAndNoOther(t *testing.T) {
 func TestTheCommandDiesWithAKilledRedlock(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	s := begin(t, []string{mastersEnv(masters)}, sh(`echo "pid $$"; trap '' TERM HUP; while :; do sleep 0.01; done`, "--ttl", "3s")...)
-	s.awaitStdout("pid ")
+	s := begin(t, []string{mastersEnv(masters)}, sh(`echo "pid $$"; trap '' TERM HUP; while :; do sleep 0.01; done`, "--ttl", "3s")...).awaitStdout("pid ")
 	s.endBy(os.Kill)
 	_, pid, _ := strings.Cut(s.out.String(), "pid ")
 	requireGone(t, lines(pid)[0])

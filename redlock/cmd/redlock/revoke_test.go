@@ -149,8 +149,7 @@ func TestRunSaysWhetherAnotherCouldHaveARevokedLock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			masters, env := started(t, 3)
-			s := begin(t, env, sh(`trap '`+test.ends+`' TERM; echo holding; while :; do sleep 0.01; done`, "--ttl", test.ttl, "--grace", "1m")...)
-			s.awaitStdout("holding")
+			s := begin(t, env, sh(`trap '`+test.ends+`' TERM; echo holding; while :; do sleep 0.01; done`, "--ttl", test.ttl, "--grace", "1m")...).awaitStdout("holding")
 			requireHeld(t, masters)
 			status, _, stderr := do(t, env, "revoke", "k", "--reason", "deploy", "--wait", "0")
 			require.Zero(t, status, stderr)

@@ -69,8 +69,7 @@ func TestAJobThatCannotBeginLeavesNoLock(t *testing.T) {
 func TestALeastHoldOfAHostThatDies(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	s := begin(t, []string{mastersEnv(masters)}, sh("echo holding; cat", "--min-hold", "1h", "--ttl", "1s")...)
-	s.awaitStdout("holding")
+	s := begin(t, []string{mastersEnv(masters)}, sh("echo holding; cat", "--min-hold", "1h", "--ttl", "1s")...).awaitStdout("holding")
 	requireHeld(t, masters)
 	require.NoError(t, s.Process.Signal(os.Kill))
 	s.in.Close()

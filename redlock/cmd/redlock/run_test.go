@@ -183,8 +183,7 @@ func TestRunWithoutTheRightToTheCounter(t *testing.T) {
 func TestOnlyOneRunsAtATime(t *testing.T) {
 	t.Parallel()
 	_, env := started(t, 3)
-	holder := begin(t, env, sh("echo holding; cat", "--owner", "first")...)
-	holder.awaitStdout("holding")
+	holder := begin(t, env, sh("echo holding; cat", "--owner", "first")...).awaitStdout("holding")
 
 	for name, flags := range map[string][]string{"-n": {"-n"}, "--no-wait": {"--no-wait"}, "--wait 0": {"--wait", "0"}, "--wait": {"--wait", "2s"}} {
 		t.Run(name, func(t *testing.T) {
@@ -217,8 +216,7 @@ func TestRunRenewsTheLock(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	const ttl = 3 * time.Second
-	s := begin(t, []string{mastersEnv(masters)}, sh("echo holding; cat", "--ttl", ttl.String())...)
-	s.awaitStdout("holding")
+	s := begin(t, []string{mastersEnv(masters)}, sh("echo holding; cat", "--ttl", ttl.String())...).awaitStdout("holding")
 	token := requireHeld(t, masters)
 	for started := time.Now(); time.Since(started) < ttl*3/2; time.Sleep(ttl / 150) { // the second renewal was needed
 		require.Equal(t, token, requireHeld(t, masters))
@@ -231,8 +229,7 @@ func TestRunRenewsTheLock(t *testing.T) {
 func TestALostLockEndsTheCommand(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	s := begin(t, []string{mastersEnv(masters)}, sh(`trap 'echo asked; exit 3' TERM; echo holding; sleep 3600 & wait`, "--ttl", "3s")...)
-	s.awaitStdout("holding")
+	s := begin(t, []string{mastersEnv(masters)}, sh(`trap 'echo asked; exit 3' TERM; echo holding; sleep 3600 & wait`, "--ttl", "3s")...).awaitStdout("holding")
 	s.lose(masters)
 	require.Equal(t, exitLost, s.end())
 	require.Contains(t, s.out.String(), "asked")
@@ -244,8 +241,7 @@ func TestALostLockEndsTheCommand(t *testing.T) {
 func TestALockThatIsAnothersEndsTheCommandAndStaysThere(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	s := begin(t, []string{mastersEnv(masters)}, sh("echo holding; exec sleep 3600", "--ttl", "3s")...)
-	s.awaitStdout("holding")
+	s := begin(t, []string{mastersEnv(masters)}, sh("echo holding; exec sleep 3600", "--ttl", "3s")...).awaitStdout("holding")
 	onAll(t, masters, "SET", "k", "another")
 	require.Equal(t, exitLost, s.end())
 	for i := range masters.N() {
@@ -258,8 +254,7 @@ func TestALockThatIsAnothersEndsTheCommandAndStaysThere(t *testing.T) {
 func TestAMajorityThatHangsEndsTheCommand(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	s := begin(t, []string{mastersEnv(masters)}, sh("echo holding; exec sleep 3600", "--ttl", "3s")...)
-	s.awaitStdout("holding")
+	s := begin(t, []string{mastersEnv(masters)}, sh("echo holding; exec sleep 3600", "--ttl", "3s")...).awaitStdout("holding")
 	masters.Pause(0)
 	masters.Pause(1)
 	require.Equal(t, exitLost, s.end())
@@ -282,8 +277,7 @@ func TestTheEndOfTheLifetimeEndsTheCommand(t *testing.T) {
 func TestALossFoundAtTheReleaseIsTold(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	s := begin(t, []string{mastersEnv(masters)}, sh("echo holding; cat", "--ttl", "1h")...)
-	s.awaitStdout("holding")
+	s := begin(t, []string{mastersEnv(masters)}, sh("echo holding; cat", "--ttl", "1h")...).awaitStdout("holding")
 	s.lose(masters)
 	s.in.Close()
 	require.Equal(t, exitLost, s.end())
@@ -303,8 +297,7 @@ func TestWhatIgnoresTheEndOfTheLockIsKilledAfterTheGrace(t *testing.T) {
 	requireGone(t, lines(pid)[0])
 
 	// And neither of them does.
-	s = begin(t, []string{mastersEnv(masters)}, sh(`trap '' TERM; echo "pid $$"; sleep 3600; sleep 3600`, "--ttl", "3s", "--grace", "100ms")...)
-	s.awaitStdout("pid ")
+	s = begin(t, []string{mastersEnv(masters)}, sh(`trap '' TERM; echo "pid $$"; sleep 3600; sleep 3600`, "--ttl", "3s", "--grace", "100ms")...).awaitStdout("pid ")
 	s.lose(masters)
 	require.Equal(t, exitLost, s.end())
 	require.Contains(t, s.err.String(), "status 137")
@@ -317,8 +310,7 @@ func TestSignalsArePassedOn(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	for _, signal := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2} {
 		t.Run(signal.String(), func(t *testing.T) {
-			s := begin(t, []string{mastersEnv(masters)}, sh(fmt.Sprintf(`trap 'echo got it; exit 5' %d; echo ready; while :; do sleep 0.01; done`, signal))...)
-			s.awaitStdout("ready")
+			s := begin(t, []string{mastersEnv(masters)}, sh(fmt.Sprintf(`trap 'echo got it; exit 5' %d; echo ready; while :; do sleep 0.01; done`, signal))...).awaitStdout("ready")
 			require.Equal(t, 5, s.endBy(signal))
 			require.Contains(t, s.out.String(), "got it")
 			requireFree(t, masters)
@@ -330,8 +322,7 @@ func TestACommandThatASignalEndsIsReportedAsShellsDo(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
-		s := begin(t, []string{mastersEnv(masters)}, sh("echo ready; exec sleep 3600")...)
-		s.awaitStdout("ready")
+		s := begin(t, []string{mastersEnv(masters)}, sh("echo ready; exec sleep 3600")...).awaitStdout("ready")
 		status := s.endBy(signal)
 		if died := s.ProcessState.Sys().(syscall.WaitStatus); died.Signaled() { // a Ctrl-C at a terminal
 			status = 128 + int(died.Signal())
@@ -359,8 +350,7 @@ func TestTheLockIsKeptUntilTheLastOfTheCommandHasEnded(t *testing.T) {
 func TestWhatOutlivesASignalIsKilledAfterTheGrace(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	s := begin(t, []string{mastersEnv(masters)}, sh(`trap '' TERM; sleep 3600 & trap 'exit 3' TERM; echo "pid $!"; wait`, "--grace", "3s")...)
-	s.awaitStdout("pid ")
+	s := begin(t, []string{mastersEnv(masters)}, sh(`trap '' TERM; sleep 3600 & trap 'exit 3' TERM; echo "pid $!"; wait`, "--grace", "3s")...).awaitStdout("pid ")
 	require.Equal(t, 3, s.endBy(syscall.SIGTERM))
 	_, pid, _ := strings.Cut(s.out.String(), "pid ")
 	requireGone(t, lines(pid)[0])

@@ -198,8 +198,7 @@ func TestAnInteractiveShellCanBeTheCommand(t *testing.T) {
 func TestARunOnATerminalSaysWhomItWaitsFor(t *testing.T) {
 	t.Parallel()
 	_, env := started(t, 3)
-	holder := begin(t, env, sh("echo holding; cat", "--owner", "first")...)
-	holder.awaitStdout("holding")
+	holder := begin(t, env, sh("echo holding; cat", "--owner", "first")...).awaitStdout("holding")
 	d := startOnTerminal(t, env, binary, "run", "--wait", "1h", "k", "--", "echo", "we ran")
 	d.awaitStdout(`waiting: "k" is held by another`)
 	d.awaitStdout("by first, ")

@@ -44,8 +44,7 @@ func serveUI(t *testing.T, masters *redlocktest.Masters, args ...string) *uiClie
 // serveUIAs is serveUI with an environment.
 func serveUIAs(t *testing.T, env []string, args ...string) *uiClient {
 	t.Helper()
-	s := begin(t, env, append([]string{"ui", "--listen", "127.0.0.1:0"}, args...)...)
-	s.awaitStdout("\n")
+	s := begin(t, env, append([]string{"ui", "--listen", "127.0.0.1:0"}, args...)...).awaitStdout("\n")
 	printed := strings.TrimSpace(s.out.String())
 	u, err := url.Parse(printed)
 	require.NoError(t, err)

@@ -47,8 +47,7 @@ func TestStatusOfSeveralKeys(t *testing.T) {
 func TestStatusWatchTellsOfEachChange(t *testing.T) {
 	t.Parallel()
 	masters, env := started(t, 3)
-	w := begin(t, env, "status", "--watch", "a", "b")
-	w.awaitStdout("  a: free\n")
+	w := begin(t, env, "status", "--watch", "a", "b").awaitStdout("  a: free\n")
 	w.awaitStdout("  b: free\n")
 	a := begin(t, env, "hold", atOnce, "--owner", "me:8080", "a")
 	fence := a.assigned("REDLOCK_FENCE")
@@ -73,8 +72,7 @@ func TestStatusWatchWritesJSON(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	masters.Kill(2)
 	masters.Kill(1)
-	w := begin(t, []string{mastersEnv(masters)}, "status", "--watch", "--json", "k")
-	w.awaitStdout("\n")
+	w := begin(t, []string{mastersEnv(masters)}, "status", "--watch", "--json", "k").awaitStdout("\n")
 	var s watchEvent
 	require.NoError(t, json.Unmarshal([]byte(lines(w.out.String())[0]), &s))
 	require.Equal(t, "k", s.Key)
