@@ -118,7 +118,8 @@ that it outlives the failure of any minority of them.
 A KEY is any text. Those of the examples begin with lock:, as in the ACL that
 the documentation of the package conn has for a user who may only take locks.
 
-All times that are written are in UTC.`,
+All times that are written are in UTC. 'redlock completion --help' says how your
+shell completes commands and keys.`,
 		Example: `  redlock demo                                 see how it works
   export REDLOCK_MASTERS=redis-a:6379,redis-b:6379,redis-c:6379
   redlock doctor                               are these fit for locks?
