@@ -348,6 +348,7 @@ func (m *Mux) expireDue(now time.Duration) {
 		next := op.next
 		switch {
 		case op.deadline == 0:
+		case op.deadline <= now && m.leadsOn(op, now):
 		case op.deadline <= now && op.decided:
 			m.decide(op, now, nil)
 		case op.deadline <= now:

@@ -33,9 +33,9 @@ func (m *Mux) leading(of Set) int {
 	return first
 }
 
-// leadUntil returns until when an operation that a quorum of yes has become impossible for waits for votes, see
-// Op.Lead; 0 if it does not wait. A master that owes a reply for longer than it would be waited for is passed over, as it
-// hangs; but what has arrived by now is read before. A process that had no CPU finds all answers late, and at once.
+// leadUntil returns until when an operation that a quorum of yes has become impossible for waits for votes before it looks
+// again, see Op.Lead; 0 if it does not wait. A master that owes a reply for longer than it would be waited for is passed
+// over, as it hangs; but what has arrived by now is read before. A process that had no CPU finds all answers late, and at once.
 func (m *Mux) leadUntil(op *Op, now time.Duration) (until time.Duration) {
 	patience := max(4*m.rtt(), leastLead)
 	var yes, no, fresh, late Set
@@ -50,23 +50,31 @@ func (m *Mux) leadUntil(op *Op, now time.Duration) (until time.Duration) {
 			no = no.With(i)
 		case VerdictPending:
 			if by := s.leadBy(op, patience); by > now {
-				fresh = fresh.With(i)
-				until = max(until, by)
+				fresh, until = fresh.With(i), min(cmp.Or(until, by), by)
 			} else {
 				late = late.With(i)
 			}
 		}
 	}
-	switch first := m.leading(yes | no | fresh); {
-	case first >= 0 && fresh.Has(first):
-		return m.slots[first].leadBy(op, patience)
-	case first >= 0 && yes.Has(first) && until > 0:
+	if first := m.leading(yes | no | fresh); fresh != 0 && !no.Has(first) {
 		return until
 	}
 	if first := m.leading(yes | no | late); late != 0 && !no.Has(first) {
 		return now
 	}
 	return 0
+}
+
+// leadsOn reports whether an operation goes on to wait when a master that it has waited for did not answer in time: another
+// that has not answered may be farther away.
+func (m *Mux) leadsOn(op *Op, now time.Duration) bool {
+	if !op.decided || op.yes >= op.quorum {
+		return false
+	}
+	if until := m.leadUntil(op, now); until > now {
+		m.expireOp(op, until)
+	}
+	return op.deadline > now
 }
 
 // leadBy returns until when the master's vote is waited for.

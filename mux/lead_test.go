@@ -149,28 +149,36 @@ func TestARefusedOperationWaitsForAFarMasterThatIsNext(t *testing.T) {
 					return !slices.ContainsFunc(m.Masters()[from:], func(s mux.State) bool { return s.Owed > 0 })
 				})
 			}
-			do := func(timeout time.Duration) (far mux.Verdict) {
+			do := func(timeout time.Duration, firstHangs bool) (far mux.Verdict) {
 				op.Verdict, op.Lead, op.Timeout = verdictOne, true, timeout
 				m.Post(op)
 				for range pending - 1 {
 					conntest.Soon(t, "it is asked", asked)
 				}
 				answered(pending)
-				answer <- true
+				if !firstHangs {
+					answer <- true
+				}
 				m.Wait(t.Context(), op)
+				if firstHangs {
+					answer <- true
+				}
 				for range pending - 2 {
 					hold <- true
 				}
 				answered(0)
 				return op.Votes[place].Verdict
 			}
-			seen := false
-			for k := 0; k < 10 && !seen; k++ { // a busy machine may be late; and an Op that was used before
-				seen = do(time.Minute) == mux.VerdictYes
-			}
-			require.True(t, seen)
-			for _, timeout := range []time.Duration{far / 10, far / 2} { // but never beyond the operation's own time
-				require.NotEqual(t, mux.VerdictYes, do(timeout))
+			for _, firstHangs := range []bool{false, true} {
+				for timeout, want := range map[time.Duration]bool{ // never beyond the operation's own time
+					time.Minute: true, far / 10: false, far / 2: false,
+				} {
+					seen := !want
+					for k := 0; k < 20 && seen != want; k++ { // a busy machine may be late; and an Op that was used before
+						seen = do(timeout, firstHangs) == mux.VerdictYes
+					}
+					require.Equal(t, want, seen, "%v %v", timeout, firstHangs)
+				}
 			}
 		})
 	}

@@ -29,6 +29,43 @@ func TestSilentMasterIsDialledEverLessOften(t *testing.T) {
 	require.Zero(t, ends(Down, time.Hour))
 }
 
+// A refused operation looks again when the next of those that it waits for is late, and waits as long as one that may be
+// the first in the order has not answered, and is not late.
+func TestWhoIsWaitedForOnceNoYesIsPossible(t *testing.T) {
+	t.Parallel()
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		votes     string           // of a, b, c in the order of all: yes, no, pending
+		rtt       [3]time.Duration // the least round trip of each
+		now, want time.Duration    // since the operation began
+	}{
+		{"pnn", [3]time.Duration{}, 0, 50 * ms},
+		{"pnn", [3]time.Duration{40 * ms}, 0, 80 * ms},
+		{"npn", [3]time.Duration{}, 0, 0},
+		{"ynp", [3]time.Duration{}, 0, 50 * ms},
+		{"ypp", [3]time.Duration{0, 100 * ms, 40 * ms}, 0, 80 * ms},
+		{"ypp", [3]time.Duration{0, 100 * ms, 40 * ms}, 80 * ms, 200 * ms},
+		{"ppn", [3]time.Duration{0, 100 * ms}, 0, 50 * ms},
+		{"ppn", [3]time.Duration{0, 100 * ms}, 50 * ms, 200 * ms},
+		{"pnp", [3]time.Duration{0, 0, 100 * ms}, 0, 50 * ms},
+		{"pnp", [3]time.Duration{0, 0, 100 * ms}, 50 * ms, 50 * ms}, // the next has said no; what has arrived is read
+		{"pnn", [3]time.Duration{}, 60 * ms, 60 * ms},
+		{"ynn", [3]time.Duration{}, 0, 0},
+	} {
+		m, op := Mux{slots: make([]slot, 3)}, Op{Started: time.Hour}
+		for i := range m.slots {
+			m.slots[i].state.Addr, m.slots[i].leastRTT = string(rune('a'+i)), c.rtt[i]
+			op.Asked = op.Asked.With(i)
+			op.Votes = append(op.Votes, Vote{Verdict: map[byte]Verdict{'y': VerdictYes, 'n': VerdictNo, 'p': VerdictPending}[c.votes[i]]})
+		}
+		want := c.want
+		if want != 0 {
+			want += op.Started
+		}
+		require.Equal(t, want, m.leadUntil(&op, op.Started+c.now), c)
+	}
+}
+
 // An OnState that hangs keeps a bounded number of changes waiting. The oldest are left out, which is counted; the others
 // are told in order.
 func TestChangesWaitForAnOnStateThatHangs(t *testing.T) {
