@@ -368,14 +368,14 @@ func (qs *questions) add(s *heldSubscription) {
 		q = &holdersQuestion{of: qs.of, number: qs.number, values: qs.values}
 		qs.all = append(qs.all, q)
 	}
-	qs.of.core.notices.mu.Lock()
-	s.asked = q.number
-	qs.of.core.notices.mu.Unlock()
 	q.asked = append(q.asked, s)
 	q.n += len(s.interests)
-	for _, in := range s.interests {
+	qs.of.core.notices.mu.Lock()
+	s.asked = q.number
+	for _, in := range s.interests { // others with an interest in the key change whose is next
 		q.keys = resp.AppendBulkString(q.keys, in.key)
 	}
+	qs.of.core.notices.mu.Unlock()
 	if q.values {
 		q.tokens = resp.AppendBulk(resp.AppendBulkInt(q.tokens, int64(len(s.interests))), s.keepAlive.hold.token())
 	}

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -308,6 +309,28 @@ func TestChangesThatAreOne(t *testing.T) {
 		c.want.of = s
 		require.Equal(t, []change{c.want}, hs.changes, name)
 	}
+}
+
+// A waiter's interest in a key comes and goes while the masters are asked for who keeps it. This is for the race detector.
+func TestAWaiterGoesWhileItsHolderIsAskedFor(t *testing.T) {
+	notifying(t, 3, func(t *testing.T, c *Client, r *notifiedRounds) {
+		m, _ := keptFor(t, c, time.Second)
+		kept := m.subscription()
+		var l listener
+		l.init(&c.core)
+		for range 1000 {
+			l.listen(1, 2, "k")
+			c.notices.add(&kept.subscription, 1, 2, "k") // after the waiter's
+			var gone sync.WaitGroup
+			gone.Go(l.end)
+			m.mu.Lock()
+			qs := c.renewer.subscriptions.questions(true)
+			qs.add(kept)
+			m.mu.Unlock()
+			gone.Wait()
+			require.Contains(t, string(qs.all[0].keys), "k")
+		}
+	})
 }
 
 // All locks are asked for again on a new connection.

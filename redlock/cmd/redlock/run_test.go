@@ -265,9 +265,9 @@ func TestAMajorityThatHangsEndsTheCommand(t *testing.T) {
 func TestTheEndOfTheLifetimeEndsTheCommand(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	status, _, stderr := do(t, []string{mastersEnv(masters)}, sh("exec sleep 3600", "--max-lifetime", "200ms", "--ttl", "1m")...)
+	status, _, stderr := do(t, []string{mastersEnv(masters)}, sh("exec sleep 3600", "--max-lifetime", "3s", "--ttl", "1m")...)
 	require.Equal(t, exitLifetime, status)
-	require.Contains(t, stderr, "the --max-lifetime of 200ms is over: ending the command")
+	require.Contains(t, stderr, "the --max-lifetime of 3s is over: ending the command")
 	require.Contains(t, stderr, "before the command ended, with status 143")
 	require.NotContains(t, stderr, "lost", "it was given up")
 	require.NotContains(t, stderr, "another", "nobody else had it meanwhile")
