@@ -555,8 +555,12 @@ func (g *Guard) decide(p *place) {
 		w = witness{first: sure > len(g.places)-g.quorum()}
 		bear()
 		since, _ = g.byUptime(p.server, p.met)
-		if born = since; p.server.Cluster { // whose copies lack nothing, if it is to count
+		switch { // else others would take a flush of a moment ago for one of before that
+		case !g.remembers(p):
+		case p.server.Cluster: // whose copies lack nothing
 			born = p.met - max(0, p.server.Uptime-uptimeError)
+		default:
+			born = since
 		}
 	default:
 		return

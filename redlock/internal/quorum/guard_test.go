@@ -758,6 +758,26 @@ func TestAFlushWhileTheWitnessIsWritten(t *testing.T) {
 	}
 }
 
+// A test suite flushes masters that have been up for long, and one client takes the first lock. Another hears of the flush as
+// it writes its own witness.
+func TestAFlushBeforeTheFirstLockIsANewList(t *testing.T) {
+	t.Parallel()
+	f := newFleet(3)
+	p := f.starts(0, false, 0, 0, 1, 2)
+	for i := range f.servers {
+		f.tracks[p][i] = false // it is idle
+	}
+	require.Equal(t, []time.Duration{0, 0, 0}, f.waits(f.starts(0, false, fleetTTL, 0, 1, 2)))
+	g := f.takes(p, fleetTTL)
+	for i := range f.servers {
+		require.NotEmpty(t, g.Standing(i).Ask)
+		g.Push(i, pushAll, f.now)
+		g.answer(i, f.servers[i], f.now)
+	}
+	f.settle()
+	require.Equal(t, []time.Duration{0, 0, 0}, f.waits(p))
+}
+
 // A master that has lost all keys is asked who it is, before a yes of it counts: it may have been a replica for a moment, or
 // its slot another's, and has the witness that it had. One that has only been flushed is what it was.
 func TestWhoHasLostAllKeysSaysWhoItIs(t *testing.T) {
