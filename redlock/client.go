@@ -12,6 +12,7 @@ import (
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/aged"
 	"github.com/redburst/redburst/redlock/internal/clientname"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/resp"
@@ -135,6 +136,9 @@ type keeper struct{ *Client }
 func (k keeper) Connected(master int, before, now conn.Server, at time.Duration) {
 	k.agreed.end()
 	k.renewer.subscriptions.wasConnected(master)
+	if aged.Has(now.RunID, now.Epoch) {
+		now.Uptime, now.MasterFor = aged.By, aged.By
+	}
 	k.guard.Connected(master, before, now, at)
 }
 

@@ -171,7 +171,7 @@ func TestLockOnTheOnlyClusterIsLostInAFailover(t *testing.T) {
 // master. With Config.RestartGuard it waits for what is missing, and who starts later need not wait again.
 func TestANewClientLearnsOfAFailover(t *testing.T) {
 	t.Parallel()
-	clusters := redlocktest.StartClusters(t, 1, 1)
+	clusters := redlocktest.StartClusters(t, 1, 1, orderedOnly)
 	cfg := onClusters(clusters)
 	openConfig(t, cfg)
 	n, err := clusters.Do(0, 0, "DBSIZE")
@@ -190,10 +190,8 @@ func TestANewClientLearnsOfAFailover(t *testing.T) {
 		}
 		return is
 	}
-	for at, failsOver := range []bool{false, true} { // the second time the witness is the one before's
-		if failsOver {
-			takesOver(t, clusters, 0, at)
-		}
+	for _, heir := range []int{1, 0} { // the second time the witness is the one before's
+		takesOver(t, clusters, 0, heir)
 		require.True(t, quarantined(openConfig(t, cfg)), "nobody knows since when it is the master")
 		require.Eventually(t, func() bool { return !quarantined(openConfig(t, cfg)) }, busy, 100*time.Millisecond, "it is old enough")
 		require.False(t, quarantined(openConfig(t, cfg)))
@@ -201,7 +199,7 @@ func TestANewClientLearnsOfAFailover(t *testing.T) {
 	for c, err := range openConfig(t, cfg).Locks(t.Context(), "") {
 		require.Fail(t, "it is no lock", "%v %v", c, err)
 	}
-	_, err = clusters.Do(0, 1, "FLUSHALL")
+	_, err = clusters.Do(0, 0, "FLUSHALL")
 	require.NoError(t, err)
 	require.True(t, quarantined(openConfig(t, cfg)), "what has lost the witness has lost locks, too")
 }

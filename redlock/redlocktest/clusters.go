@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/aged"
 	"github.com/redburst/redburst/redlock/internal/processes"
 	"testing"
 )
@@ -127,6 +128,12 @@ func (c *Clusters) start(n, shards int, opts []Option) (err error) {
 	starting.Wait()
 	if err := errors.Join(errs...); err != nil {
 		return err
+	}
+	for i := range n {
+		for j := 0; j < 2*shards; j += 2 {
+			s := c.nodes[i][j].server
+			aged.Add(runID(s), said(s, "cluster_my_epoch", "CLUSTER", "INFO"))
+		}
 	}
 	return wait(func() error {
 		for i := range n {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/aged"
 	"github.com/redburst/redburst/redlock/internal/processes"
 	"testing"
 )
@@ -88,6 +89,9 @@ func (g *Groups) start(n int, opts []Option) (err error) {
 		g.servers = append(g.servers, s)
 		if err := s.startAnywhere(); err != nil {
 			return err
+		}
+		if i%2 == 0 {
+			grow(s)
 		}
 	}
 	for j := range groupSentinels {
@@ -296,6 +300,7 @@ func (g *Groups) Restart(i int) {
 // well, and returns when the replica is the master.
 func (g *Groups) Switch(i int) {
 	was := g.find(i)
+	aged.Remove(runID(was)) // it lacks locks when it is the master again
 	g.must(i, "switch", wait(func() error {
 		_, err := g.Sentinel(0, "SENTINEL", "FAILOVER", g.Name(i))
 		if err != nil && strings.HasPrefix(err.Error(), "INPROG") {

@@ -21,6 +21,13 @@
 // path or by a name on the PATH: to test against another version, or against Valkey.
 // Without it, this is redis-server, or valkey-server where there is no other.
 //
+// # A service's own configuration
+//
+// A service is tested as it is configured for production, with its RestartGuard: to the clients of the test's process,
+// masters that were started are as masters that have been up for long, and vote at once. One that [Masters.Restart] has
+// started, or that has lost its keys, has no vote until the guard has passed, as in production. A process that the test
+// starts takes new masters for new, unless a client of the test with the same Prefix has taken a lock before.
+//
 // # What is left behind
 //
 // Nothing. [Start] and [Embedded] close the masters when the test ends, whether
@@ -38,8 +45,10 @@ package redlocktest
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
+	"github.com/redburst/redburst/redlock/internal/aged"
 	"github.com/redburst/redburst/redlock/internal/processes"
 	"github.com/redburst/redburst/redlock/redlocktest/internal/ci"
 	"testing"
@@ -184,8 +193,11 @@ func Run(n int, opts ...Option) (*Masters, error) {
 	return m.started(o, errors.Join(errs...))
 }
 
-// started puts the links in front of masters that were started, or closes them.
+// started has clients know masters that were started, and puts the links in front of them; or it closes them.
 func (m *Masters) started(o options, err error) (*Masters, error) {
+	for i := 0; err == nil && i < m.N(); i++ {
+		grow(m.masters[i])
+	}
 	for i := 0; err == nil && o.links && i < m.N(); i++ {
 		var l *link
 		if l, err = newLink(m.masters[i].addr()); err == nil {
@@ -197,6 +209,21 @@ func (m *Masters) started(o options, err error) (*Masters, error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+// grow has the clients of this process take a master for one that has been up for long: it was started empty just now, so
+// it has forgotten nothing. One that does not let us ask stays as young as it is.
+func grow(m master) { aged.Add(runID(m), "") }
+
+func runID(m master) string { return said(m, "run_id", "INFO", "server") }
+
+// said is what a master says of itself; empty if it does not.
+func said(m master, what string, command ...string) string {
+	reply, _ := do(m, command...)
+	text, _ := reply.(string)
+	_, value, _ := strings.Cut(text, "\n"+what+":")
+	value, _, _ = strings.Cut(value, "\r\n")
+	return value
 }
 
 // Embedded starts n masters inside this process ([miniredis]), each on a port of
@@ -327,8 +354,8 @@ func (m *Masters) Kill(i int) {
 
 // Restart kills master i if it is alive, starts it again at the same address and
 // returns when it answers. Its data is gone (but see [WithArgs]) and it has a new
-// run_id. So a client that knew it gives it no vote until the longest TTL has passed:
-// tests of restarts use a short TTL, or persistence (WithArgs("--appendonly", "yes",
+// run_id. So clients give it no vote until the RestartGuard or the longest TTL has passed:
+// tests of restarts use a short one, or persistence (WithArgs("--appendonly", "yes",
 // "--appendfsync", "always")).
 func (m *Masters) Restart(i int) {
 	m.helper()

@@ -41,6 +41,7 @@ type Guard struct {
 	durable bool                     // Config.Durable
 	key     string                   // of the witness
 	refusal func(said string) string // for Server.Missing
+	unknown string                   // why a master has no vote whose process is new to all
 
 	longest atomic.Int64 // the longest TTL that the client uses
 	raised  func()       // called with each longer TTL; may be nil
@@ -132,6 +133,11 @@ type place struct {
 func (g *Guard) Init(masters int, restart time.Duration, durable bool, with conn.Options, wall func() time.Duration, name func() string) {
 	g.restart, g.durable, g.key, g.refusal = restart, durable, with.Witness, with.WithoutWitness
 	g.places = make([]place, masters)
+	long := "long"
+	if restart > 0 {
+		long = fmt.Sprintf("the RestartGuard, %v", restart)
+	}
+	g.unknown = "nobody has known its process for " + long + ": it was started, flushed, or put in the place of another"
 	g.wall, g.name = wall, name
 }
 
@@ -592,7 +598,7 @@ func (g *Guard) decide(p *place) {
 		p.from = min(p.from, born)
 	}
 	if p.why == "" {
-		p.why = "nobody has known its process for long: it was started, flushed, or put in the place of another"
+		p.why = g.unknown
 	}
 }
 
