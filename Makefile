@@ -6,6 +6,7 @@ FUZZTIME  ?= 30s
 DURATION  ?= 60s
 VULNDB    ?= https://vuln.go.dev
 CONTRIB   := $(patsubst %/go.mod,%,$(shell find redlock/contrib -name go.mod | sort))
+EXAMPLES  := $(patsubst %/go.mod,%,$(sort $(wildcard redlock/examples/*/go.mod)))
 PLATFORMS := linux/amd64 linux/arm64 linux/386 darwin/arm64 windows/amd64 freebsd/amd64
 
 # The race detector lets each program sleep for a second before it exits, and tests run many programs. Without the sleep
@@ -57,7 +58,7 @@ test: need-redis need-cc ## run all tests
 	CI=true GORACE='$(GORACE)' $(GO) test -race -shuffle=on -timeout 30m $$($(GO) list ./... | grep -vE '/redburst/(fuzz|redlock|resp(/.*)?)$$')
 	CI=true $(GO) test -shuffle=on ./fuzz ./resp/...
 	CI=true $(GO) test -short -run 'Alloc|Model|Scripts|Combination' ./conn ./mux ./redlock
-	cd redlock/examples/fencesql && CI=true $(GO) test ./...
+	@set -e; for module in $(EXAMPLES); do (cd $$module && CI=true $(GO) test ./...); done
 
 # The normal tests look at some of what is random, and make test does less of it with the race detector. A history that
 # fails says how to see it again.
@@ -140,7 +141,7 @@ bench-compare: need-redis ## our benchmarks, of revision BASE (HEAD) and of the 
 
 # MODULES=. looks at this module alone. The nested ones do not care for the transport. With the tags it looks
 # where files depend on them: what the others see of these is type-checked for macOS and Windows by make build, too.
-MODULES ?= . bench .ci/release .ci/browser redlock/examples/fencesql $(CONTRIB)
+MODULES ?= . bench .ci/release .ci/browser $(EXAMPLES) $(CONTRIB)
 lint: ## gofmt, go vet and staticcheck, here and in the nested modules
 	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "not formatted by gofmt:" $$files >&2; exit 1; fi
 	@set -e; staticcheck=$$($(TOOL) -n staticcheck); \

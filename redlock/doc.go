@@ -234,12 +234,14 @@
 //
 // [The kinds, one by one]: fences, several keys, readers, permits, periods, second locks, leaders.
 // [How it works]: how it waits, renews, and is revoked. [What distance costs]. [The Redlock text],
-// step by step, and where we differ. How to [come from other locks], and how to [run the masters].
+// step by step, and where we differ. [A service], with its tests. How to [come from other locks],
+// and how to [run the masters].
 //
 // [The kinds, one by one]: https://github.com/redburst/redburst/blob/main/redlock/docs/kinds.md
 // [How it works]: https://github.com/redburst/redburst/blob/main/redlock/docs/how-it-works.md
 // [What distance costs]: https://github.com/redburst/redburst/blob/main/redlock/docs/distance.md
 // [The Redlock text]: https://github.com/redburst/redburst/blob/main/redlock/docs/redlock-text.md
+// [A service]: https://github.com/redburst/redburst/blob/main/redlock/docs/service.md
 // [come from other locks]: https://github.com/redburst/redburst/blob/main/redlock/docs/coming-from.md
 // [run the masters]: https://github.com/redburst/redburst/blob/main/redlock/docs/masters.md
 package redlock

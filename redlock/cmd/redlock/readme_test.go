@@ -50,6 +50,9 @@ func fenced(t *testing.T, language string) []string {
 	t.Helper()
 	var blocks []string
 	for _, page := range pages(t) {
+		if language == "go" && page == "redlock/docs/service.md" {
+			continue // it shows examples/service, whose tests hold it to that
+		}
 		for _, m := range regexp.MustCompile("(?ms)^ *```"+language+"\n(.*?)^ *```$").FindAllStringSubmatch(read(t, page), -1) {
 			blocks = append(blocks, m[1])
 		}
