@@ -16,11 +16,7 @@ var runs sync.Map // the epoch of each run id
 
 // Add notes a server that has forgotten nothing. A node of a cluster has no longer the slots that it had when its epoch
 // is another.
-func Add(run, epoch string) {
-	if run != "" {
-		runs.Store(run, epoch)
-	}
-}
+func Add(run, epoch string) { runs.Store(run, epoch) }
 
 // Remove ends that.
 func Remove(run string) { runs.Delete(run) }
