@@ -74,11 +74,11 @@ func TestAServiceIsTestedAsItIsInProduction(t *testing.T) {
 func TestGroupsAndClustersVoteAtOnce(t *testing.T) {
 	t.Parallel()
 	var quarantine *mux.QuarantineError
-	clusters := redlocktest.StartClusters(t, 1, 3)
+	clusters := redlocktest.StartClusters(t, 1, 3, redlocktest.WithArgs("--cluster-replica-no-failover", "yes"))
 	cfg := inProduction(clusters.Addrs()...)
 	_, err := takes(t, cfg)
 	require.NoError(t, err)
-	cfg.Prefix = "{b}:" // its node can have a later epoch
+	cfg.Prefix = "{b}:" // in the first shard, so its node can have a later epoch
 	bumped, err := clusters.Do(0, clusters.Owner(0, conn.HashSlot(cfg.Prefix)), "CLUSTER", "BUMPEPOCH")
 	require.NoError(t, err)
 	require.Contains(t, bumped, "BUMPED")
