@@ -14,9 +14,13 @@ const By = 10 * 365 * 24 * time.Hour
 
 var runs sync.Map // the epoch of each run id
 
-// Add notes a server that has forgotten nothing. A node of a cluster has no longer the slots that it had when its epoch
-// is another.
-func Add(run, epoch string) { runs.Store(run, epoch) }
+// Add notes a server that has forgotten nothing, unless its run id is not known. A node of a cluster has no longer the
+// slots that it had when its epoch is another.
+func Add(run, epoch string) {
+	if run != "" {
+		runs.Store(run, epoch)
+	}
+}
 
 // Remove ends that.
 func Remove(run string) { runs.Delete(run) }
