@@ -96,7 +96,7 @@ cover: need-redis ## run the tests and print how much they cover, in coverage.ou
 # something says what. A FUZZTIME that is a count, 20000x, has no such end.
 fuzz: ## run each fuzz target for FUZZTIME (30s)
 	@set -e; found=; log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
-	for package in ./fuzz ./conn; do all=$$($(GO) test -list '^Fuzz' $$package); \
+	for package in ./fuzz ./conn ./redlock/internal/record; do all=$$($(GO) test -list '^Fuzz' $$package); \
 	for target in $$all; do case $$target in Fuzz*) \
 		found=yes; echo "$$target"; \
 		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s $$package 2>&1 | tee "$$log"; \

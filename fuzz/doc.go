@@ -12,7 +12,6 @@
 //   - FuzzTidwall: github.com/tidwall/resp v0.1.1, another reader of RESP2, reads
 //     the same from what both accept.
 //   - FuzzClient: a real connection survives whatever its server says.
-//   - FuzzFlight: a flight record of anybody is read without a panic, within bounds.
 //
 // The corpus of FuzzNext has the replies of a redis-server to some hundred
 // commands, once in RESP2 and once in RESP3. Each file is named after its command.

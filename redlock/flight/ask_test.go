@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/record"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -58,9 +59,9 @@ func TestAFormerMasterIsAskedNothing(t *testing.T) {
 		masters.Flush(i)
 	}
 	<-held.Done()
-	var asked []*Event
+	var asked []*record.Event
 	require.Eventually(t, func() bool {
-		asked = of(read(t, bytesOf(t, rec)), KindAsked)
+		asked = of(read(t, bytesOf(t, rec)), record.KindAsked)
 		return len(asked) == 3
 	}, hanging, 5*time.Millisecond)
 	l.Close()
@@ -71,7 +72,7 @@ func TestAFormerMasterIsAskedNothing(t *testing.T) {
 		require.NotEmpty(t, e.RunID, e.Err)
 	}
 	// What was seen of the newcomer says whose place it has.
-	require.True(t, slices.ContainsFunc(of(read(t, bytesOf(t, rec)), KindMaster), func(e *Event) bool { return e.Key == masters.Addr(3) && e.Place == 0 }))
+	require.True(t, slices.ContainsFunc(of(read(t, bytesOf(t, rec)), record.KindMaster), func(e *record.Event) bool { return e.Key == masters.Addr(3) && e.Place == 0 }))
 }
 
 // Who ends because it has lost its lock asks the masters all the same: nobody else knows so well when it was.
@@ -88,7 +89,7 @@ func TestWhoEndsByALossAsksTheMasters(t *testing.T) {
 	require.ErrorIs(t, m.Unlock(t.Context()), redlock.ErrNotHeld)
 	require.NoError(t, c.Close()) // it gives them a little time
 	require.NoError(t, rec.Close())
-	asked := of(read(t, bytesOf(t, rec)), KindAsked)
+	asked := of(read(t, bytesOf(t, rec)), record.KindAsked)
 	require.Len(t, asked, 3)
 	for _, e := range asked {
 		require.NotEmpty(t, e.RunID, e.Err)

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/redburst/redburst/redlock/internal/record"
 )
 
 // A file is one whose bytes are those of a ring, so that it has the events even if the process is killed. Where there is
@@ -125,12 +127,12 @@ func putAside(name string) error {
 // isRecord returns errForeign for a file that is no record. Zeros are one: it was killed before it had a head, or the power
 // was lost before that was on the disk.
 func isRecord(f *os.File) error {
-	head := make([]byte, len(magic))
+	head := make([]byte, len(record.Magic))
 	n, err := io.ReadFull(f, head)
 	switch {
 	case err != nil && err != io.EOF && err != io.ErrUnexpectedEOF:
 		return err
-	case n > 0 && string(head) != magic && bytes.ContainsFunc(head, func(c rune) bool { return c != 0 }):
+	case n > 0 && string(head) != record.Magic && bytes.ContainsFunc(head, func(c rune) bool { return c != 0 }):
 		return errForeign
 	}
 	return nil

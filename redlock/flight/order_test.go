@@ -8,6 +8,7 @@ import (
 
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/flight"
+	"github.com/redburst/redburst/redlock/internal/record"
 	"github.com/redburst/redburst/redlock/internal/story"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -49,7 +50,7 @@ func TestOrderIsRightWhereClocksLie(t *testing.T) {
 					var b bytes.Buffer
 					_, err := rec.WriteTo(&b)
 					require.NoError(t, err)
-					r, err := flight.Read(&b)
+					r, err := record.Read(&b)
 					require.NoError(t, err)
 					sources = append(sources, story.Source{Name: fmt.Sprint(i), Record: r})
 				}

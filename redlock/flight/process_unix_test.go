@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/record"
 	"github.com/stretchr/testify/require"
 )
 
@@ -65,12 +66,12 @@ func process(t *testing.T, what, file string) (cmd *exec.Cmd, stderr *bytes.Buff
 	return cmd, stderr
 }
 
-func requireThousand(t *testing.T, name string) *Record {
+func requireThousand(t *testing.T, name string) *record.Record {
 	t.Helper()
 	text, err := os.ReadFile(name)
 	require.NoError(t, err)
 	r := read(t, text)
-	waits := of(r, KindWait)
+	waits := of(r, record.KindWait)
 	require.Len(t, waits, 1000)
 	require.Equal(t, "key 999", waits[999].Key)
 	return r

@@ -9,12 +9,12 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/record"
 	"github.com/stretchr/testify/require"
 )
 
@@ -36,14 +36,14 @@ func written(t *testing.T, n int) []byte {
 func TestDamageIsSeen(t *testing.T) {
 	t.Parallel()
 	text := written(t, 2000)
-	all := of(read(t, text), KindLost)
+	all := of(read(t, text), record.KindLost)
 	require.Len(t, all, 2000)
 	for range 50 {
-		at := headBytes + rand.N(len(text)-headBytes)
+		at := record.HeadBytes + rand.N(len(text)-record.HeadBytes)
 		damaged := bytes.Clone(text)
 		damaged[at] ^= 1 << rand.N(8)
 		r := read(t, damaged)
-		kept := of(r, KindLost)
+		kept := of(r, record.KindLost)
 		for _, e := range kept {
 			require.True(t, reflect.DeepEqual(all[e.Number-1], e), e)
 		}
@@ -53,13 +53,13 @@ func TestDamageIsSeen(t *testing.T) {
 	}
 	for i := range 50 {
 		n := i * len(text) / 50
-		r, err := Read(bytes.NewReader(text[:n]))
-		if n < headBytes {
-			require.ErrorIs(t, err, ErrNoRecord)
+		r, err := record.Read(bytes.NewReader(text[:n]))
+		if n < record.HeadBytes {
+			require.ErrorIs(t, err, record.ErrNoRecord)
 			continue
 		}
 		require.NoError(t, err)
-		for _, e := range of(r, KindLost) {
+		for _, e := range of(r, record.KindLost) {
 			require.True(t, reflect.DeepEqual(all[e.Number-1], e), e)
 		}
 	}
@@ -70,25 +70,25 @@ func TestOtherFilesAreRefused(t *testing.T) {
 	text := written(t, 1)
 	next := bytes.Clone(text)
 	next[8] = 2
-	_, err := Read(bytes.NewReader(next))
-	require.ErrorIs(t, err, ErrNoRecord)
+	_, err := record.Read(bytes.NewReader(next))
+	require.ErrorIs(t, err, record.ErrNoRecord)
 	require.ErrorContains(t, err, "version 2")
 	for _, at := range []int{0, 12, 16, 20} {
 		bad := bytes.Clone(text)
 		bad[at] ^= 0x40
-		_, err := Read(bytes.NewReader(bad))
-		require.ErrorIs(t, err, ErrNoRecord)
+		_, err := record.Read(bytes.NewReader(bad))
+		require.ErrorIs(t, err, record.ErrNoRecord)
 	}
 	foreign := bytes.Clone(text)
 	foreign[0] = 'R'
-	binary.LittleEndian.PutUint32(foreign[20:], crc32.Checksum(foreign[:20], castagnoli))
-	_, err = Read(bytes.NewReader(foreign))
-	require.ErrorIs(t, err, ErrNoRecord)
-	_, err = Read(bytes.NewReader(nil))
-	require.ErrorIs(t, err, ErrNoRecord)
+	binary.LittleEndian.PutUint32(foreign[20:], crc32.Checksum(foreign[:20], record.Castagnoli))
+	_, err = record.Read(bytes.NewReader(foreign))
+	require.ErrorIs(t, err, record.ErrNoRecord)
+	_, err = record.Read(bytes.NewReader(nil))
+	require.ErrorIs(t, err, record.ErrNoRecord)
 	huge := appendHead(nil, 1<<30)
-	_, err = Read(bytes.NewReader(append(huge, make([]byte, headBytes)...)))
-	require.ErrorIs(t, err, ErrNoRecord)
+	_, err = record.Read(bytes.NewReader(append(huge, make([]byte, record.HeadBytes)...)))
+	require.ErrorIs(t, err, record.ErrNoRecord)
 }
 
 // The process was killed as it wrote the last event: each byte of that can be what was there before.
@@ -100,23 +100,8 @@ func TestTornEventIsNotRead(t *testing.T) {
 		torn := bytes.Clone(text)
 		torn[at] ^= 1
 		r := read(t, torn)
-		require.Len(t, of(r, KindLost), 2, at-last)
+		require.Len(t, of(r, record.KindLost), 2, at-last)
 		require.Equal(t, 1, r.Torn)
-	}
-}
-
-// What a body claims is not believed.
-func TestBodyIsNotReadPastItsEnd(t *testing.T) {
-	t.Parallel()
-	for _, body := range []string{
-		"", "\x02", "\x02\x00\x02\x00\x01\x7fk", "\x02\x00\x02\x00\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01k",
-		"\x02\x00\x02\x00\x02", "\x02\x00\x02\x00\x7f", "\x05\x00\x02\x00\x00\x07\x091234567",
-		"\x01\x00\x02\x00\x00\x00\x00\x00\x01\x05\x06\x07\x08\x09\x03\x01\x0212345678\x00\x02\x01\x05",
-		"\x01\x00\x02\x00\x00\x00\x00\x00\x01\x05\x06\x07\x08\x09\x03\x01\x0212345678\x41" + strings.Repeat("\x00", 100),
-	} {
-		d := decoder{}
-		_, ok := d.event([]byte(body))
-		require.False(t, ok, "%q", body)
 	}
 }
 
@@ -127,7 +112,7 @@ func TestTrimKeepsTheLastEvents(t *testing.T) {
 	for _, most := range []int{0, 1, 2500, 4999, 5000, 9000} {
 		r := read(t, text)
 		r.Trim(most)
-		kept := of(r, KindLost)
+		kept := of(r, record.KindLost)
 		require.NotEmpty(t, kept)
 		require.EqualValues(t, 5000, kept[len(kept)-1].Number)
 		require.EqualValues(t, 5000-len(kept), r.Overwritten())
@@ -139,15 +124,15 @@ func TestTrimKeepsTheLastEvents(t *testing.T) {
 
 // A head that claims the most costs no memory that the bytes behind it do not need.
 func TestReadingAllocatesForWhatIsThere(t *testing.T) {
-	head := append(appendHead(nil, maxRing/pageBytes), make([]byte, headBytes)...)[:headBytes]
+	head := append(appendHead(nil, record.MaxRing/pageBytes), make([]byte, record.HeadBytes)...)[:record.HeadBytes]
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range 10 {
-		_, err := Read(bytes.NewReader(head))
+		_, err := record.Read(bytes.NewReader(head))
 		require.NoError(t, err)
 	}
 	runtime.ReadMemStats(&after)
-	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(maxRing/2))
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(record.MaxRing/2))
 }
 
 // Texts and lists of any size leave room for the event.
@@ -166,11 +151,11 @@ func TestLargeEventsFit(t *testing.T) {
 	}
 	r := read(t, bytesOf(t, rec))
 	require.Zero(t, r.Missing())
-	rounds := of(r, KindRound)
+	rounds := of(r, record.KindRound)
 	require.NotEmpty(t, rounds)
 	require.Len(t, rounds[0].Votes, 64)
 	require.Len(t, rounds[0].Keys, 64)
-	require.Len(t, rounds[0].Key, maxText)
+	require.Len(t, rounds[0].Key, record.MaxText)
 }
 
 // A vote that was withheld until the timeout is not recorded as one that did not come: the master may have answered.
@@ -179,8 +164,8 @@ func TestAVoteThatWasWithheldHasItsReason(t *testing.T) {
 	rec := newRecorder(t, Options{})
 	rec.ring.record(0, &redlock.Event{Kind: redlock.EventRound, Op: redlock.OpLock, Key: "k", Votes: []redlock.Vote{
 		{Verdict: redlock.VerdictYes, RTT: 5}, {Verdict: redlock.VerdictPending, Err: errors.New("it may not vote yet")}, {Verdict: redlock.VerdictPending}}})
-	rounds := of(read(t, bytesOf(t, rec)), KindRound)
-	require.Equal(t, []Vote{{Verdict: redlock.VerdictYes, RTT: 5}, {Verdict: redlock.VerdictFailed, Err: "it may not vote yet"}, {Verdict: redlock.VerdictPending}}, rounds[0].Votes)
+	rounds := of(read(t, bytesOf(t, rec)), record.KindRound)
+	require.Equal(t, []record.Vote{{Verdict: redlock.VerdictYes, RTT: 5}, {Verdict: redlock.VerdictFailed, Err: "it may not vote yet"}, {Verdict: redlock.VerdictPending}}, rounds[0].Votes)
 }
 
 // Events that the Recorder was too slow for are counted in the record, with the time of the first and the last.
@@ -189,7 +174,7 @@ func TestRecordSaysWhatWasLeftOut(t *testing.T) {
 	rec := newRecorder(t, Options{})
 	now := clock.Now()
 	rec.ring.record(3, &redlock.Event{Kind: redlock.EventDropped, Dropped: 1000, Started: now - time.Second, Boot: now})
-	left := of(read(t, bytesOf(t, rec)), KindDropped)
+	left := of(read(t, bytesOf(t, rec)), record.KindDropped)
 	require.Len(t, left, 1)
 	require.Equal(t, uint64(1000), left[0].Dropped)
 	require.Equal(t, 3, left[0].Client)

@@ -19,6 +19,7 @@ import (
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/internal/clientname"
+	"github.com/redburst/redburst/redlock/internal/record"
 )
 
 // Options say where a Recorder keeps its events. The zero Options keep 16 MiB in memory.
@@ -48,7 +49,7 @@ type Options struct {
 
 const (
 	defaultSize = 16 << 20
-	minSize     = headBytes + 2*pageBytes
+	minSize     = record.HeadBytes + 2*pageBytes
 
 	minDumpPause = time.Minute
 	minAskPause  = 10 * time.Second
@@ -61,7 +62,7 @@ type Recorder struct {
 	ring ring
 
 	mu       sync.Mutex // comes before ring.mu
-	about    About
+	about    record.About
 	dumps    int
 	dumpedAt time.Duration // when a loss made the last one
 	dumpErr  error
@@ -78,8 +79,8 @@ func New(opt Options) (*Recorder, error) {
 		opt.Size = defaultSize
 	}
 	switch {
-	case opt.Size < minSize || opt.Size > maxRing:
-		return nil, fmt.Errorf("flight: a size of %d bytes: it must be from %d to %d", opt.Size, minSize, maxRing)
+	case opt.Size < minSize || opt.Size > record.MaxRing:
+		return nil, fmt.Errorf("flight: a size of %d bytes: it must be from %d to %d", opt.Size, minSize, record.MaxRing)
 	case opt.DumpOnQuit && opt.DumpDir == "":
 		return nil, errors.New("flight: DumpOnQuit without DumpDir")
 	}
@@ -88,7 +89,7 @@ func New(opt Options) (*Recorder, error) {
 	if opt.clock == nil {
 		r.ring.clock = systemClocks(opt.lie)
 	}
-	size := opt.Size - (opt.Size-headBytes)%pageBytes
+	size := opt.Size - (opt.Size-record.HeadBytes)%pageBytes
 	if opt.File == "" {
 		r.ring.memory = make([]byte, size)
 	} else {
@@ -104,7 +105,7 @@ func New(opt Options) (*Recorder, error) {
 	}
 	host, _ := os.Hostname()
 	boot, wall := r.ring.clock(0)
-	r.about = About{
+	r.about = record.About{
 		Host: host, PID: os.Getpid(), Boot: bootID(), Program: filepath.Base(os.Args[0]), Version: clientname.Version(),
 		System: runtime.GOOS + "/" + runtime.GOARCH, Began: time.Unix(0, int64(wall)).UTC(), BeganBoot: boot,
 	}
@@ -130,7 +131,7 @@ func bootID() string {
 
 // Attach returns the Config of a client that is recorded: the Recorder is one more of its Observers. A Recorder can record several clients of a process, up to 1,000.
 func (r *Recorder) Attach(cfg redlock.Config) (redlock.Config, error) {
-	c := Client{Name: cfg.ClientName, Owner: cfg.Owner, Prefix: cfg.Prefix, List: clientname.List(cfg.Masters), Masters: conn.RedactAll(cfg.Masters)}
+	c := record.Client{Name: cfg.ClientName, Owner: cfg.Owner, Prefix: cfg.Prefix, List: clientname.List(cfg.Masters), Masters: conn.RedactAll(cfg.Masters)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.about.Clients) == maxClients {
@@ -163,7 +164,7 @@ func (a *attached) observe(_ context.Context, e *redlock.Event) {
 		a.client.Store(e.Client)
 		return
 	case redlock.EventMaster:
-		a.met(KindMaster, e.Boot, *e.Master)
+		a.met(record.KindMaster, e.Boot, *e.Master)
 		return
 	}
 	a.recorder.ring.record(a.place, e)
@@ -203,7 +204,7 @@ func (a *attached) lost() {
 }
 
 // met writes down what was seen of a master.
-func (a *attached) met(kind Kind, at time.Duration, m redlock.MasterStats) {
+func (a *attached) met(kind record.Kind, at time.Duration, m redlock.MasterStats) {
 	if opt := &a.recorder.opt; opt.mute {
 		m.Ahead = 0
 	} else if m.Ahead != 0 {
@@ -230,7 +231,7 @@ func (a *attached) ask() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.ending, askTimeout)
-	wait := c.Meet(ctx, func(m redlock.MasterStats) { a.met(KindAsked, 0, m) })
+	wait := c.Meet(ctx, func(m redlock.MasterStats) { a.met(record.KindAsked, 0, m) })
 	r.running.Go(func() {
 		defer cancel()
 		wait()
@@ -280,7 +281,7 @@ func (r *Recorder) Close() error {
 
 // WriteTo writes the record as it is now. Events that come meanwhile may be in it.
 func (r *Recorder) WriteTo(w io.Writer) (n int64, err error) {
-	buf := make([]byte, max(headBytes, pageBytes))[:headBytes]
+	buf := make([]byte, max(record.HeadBytes, pageBytes))[:record.HeadBytes]
 	used := r.ring.used()
 	if err := r.ring.access(func(memory []byte) { copy(buf, memory) }); err != nil {
 		return 0, err
@@ -296,7 +297,7 @@ func (r *Recorder) WriteTo(w io.Writer) (n int64, err error) {
 			return n, nil
 		}
 		buf = buf[:pageBytes]
-		if err := r.ring.access(func(memory []byte) { copy(buf, memory[headBytes+i*pageBytes:]) }); err != nil {
+		if err := r.ring.access(func(memory []byte) { copy(buf, memory[record.HeadBytes+i*pageBytes:]) }); err != nil {
 			return n, err
 		}
 	}

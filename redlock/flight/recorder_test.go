@@ -21,6 +21,7 @@ import (
 
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/record"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -75,15 +76,15 @@ func bytesOf(t testing.TB, rec *Recorder) []byte {
 	return b.Bytes()
 }
 
-func read(t testing.TB, text []byte) *Record {
+func read(t testing.TB, text []byte) *record.Record {
 	t.Helper()
-	r, err := Read(bytes.NewReader(text))
+	r, err := record.Read(bytes.NewReader(text))
 	require.NoError(t, err)
 	return r
 }
 
 // of returns the events of a kind.
-func of(r *Record, kind Kind) (all []*Event) {
+func of(r *record.Record, kind record.Kind) (all []*record.Event) {
 	for e := range r.Events() {
 		if e.Kind == kind {
 			all = append(all, e)
@@ -127,7 +128,7 @@ func TestRecordSaysWhatAClientHasDone(t *testing.T) {
 	require.Equal(t, "billing", r.About.Clients[0].Name)
 	require.Equal(t, "me", r.About.Clients[0].Owner)
 	require.Equal(t, masters.Addrs(), r.About.Clients[0].Masters)
-	rounds := of(r, KindRound)
+	rounds := of(r, record.KindRound)
 	require.Len(t, rounds, 3)
 	lock, refused, unlock := rounds[0], rounds[1], rounds[2]
 	require.Equal(t, redlock.OpLock, lock.Op)
@@ -146,11 +147,11 @@ func TestRecordSaysWhatAClientHasDone(t *testing.T) {
 	require.Equal(t, redlock.OpUnlock, unlock.Op)
 	require.Equal(t, lock.Token, unlock.Token)
 	require.Positive(t, unlock.Held)
-	waited := of(r, KindWaited)
+	waited := of(r, record.KindWaited)
 	require.Len(t, waited, 1)
 	require.Equal(t, "me", waited[0].Detail, "who has it")
 	require.GreaterOrEqual(t, waited[0].Waited, 40*time.Millisecond)
-	up := of(r, KindMaster)
+	up := of(r, record.KindMaster)
 	require.Len(t, up, 3)
 	for _, e := range up {
 		require.Contains(t, masters.Addrs(), e.Key)
@@ -210,7 +211,7 @@ func TestRingKeepsTheLastEvents(t *testing.T) {
 		if last != e.Number {
 			require.Equal(t, last, e.Number)
 		}
-		if e.Kind == KindWaited {
+		if e.Kind == record.KindWaited {
 			if before, ok := next[e.Key]; ok && before != e.Waited {
 				require.Equal(t, before, e.Waited, "each goroutine's events are in its order")
 			}
@@ -244,8 +245,8 @@ func TestRecordHasNoTokenAndNoPassword(t *testing.T) {
 	}
 	m := c.NewMutex("lost", ttl, redlock.WithToken("handed over "+password))
 	require.ErrorIs(t, m.Extend(t.Context()), redlock.ErrNotHeld) // now the masters are asked who they are
-	require.Eventually(t, func() bool { return len(of(read(t, bytesOf(t, rec)), KindAsked)) == 3 }, hanging, 5*time.Millisecond)
-	for _, e := range of(read(t, bytesOf(t, rec)), KindAsked) {
+	require.Eventually(t, func() bool { return len(of(read(t, bytesOf(t, rec)), record.KindAsked)) == 3 }, hanging, 5*time.Millisecond)
+	for _, e := range of(read(t, bytesOf(t, rec)), record.KindAsked) {
 		require.Empty(t, e.Err)
 		require.Len(t, e.RunID, 40)
 	}
@@ -276,9 +277,9 @@ func TestRecordIsServed(t *testing.T) {
 	}
 	answer := get(http.MethodGet)
 	require.Equal(t, http.StatusOK, answer.StatusCode)
-	r, err := Read(answer.Body)
+	r, err := record.Read(answer.Body)
 	require.NoError(t, err)
-	require.Len(t, of(r, KindWait), 1)
+	require.Len(t, of(r, record.KindWait), 1)
 	require.Regexp(t, `^attachment; filename="redlock-.*\.flight"$`, answer.Header.Get("Content-Disposition"))
 	require.Equal(t, "application/octet-stream", answer.Header.Get("Content-Type"))
 	require.Equal(t, "no-store", answer.Header.Get("Cache-Control"))
@@ -316,7 +317,7 @@ func TestLossIsDumped(t *testing.T) {
 	require.Zero(t, info.Mode().Perm()&0o077, "others cannot read it")
 	text, err := os.ReadFile(files[0])
 	require.NoError(t, err)
-	rounds := of(read(t, text), KindRound)
+	rounds := of(read(t, text), record.KindRound)
 	require.Equal(t, "not_held", rounds[len(rounds)-1].Outcome)
 }
 
@@ -362,7 +363,7 @@ func TestWhatIsNoLossIsNotDumped(t *testing.T) {
 
 func TestSizesAndOptionsAreChecked(t *testing.T) {
 	t.Parallel()
-	for _, opt := range []Options{{Size: 1}, {Size: maxRing + 1}, {DumpOnQuit: true}, {File: t.TempDir()}, {File: filepath.Join(t.TempDir(), "no", "such")}} {
+	for _, opt := range []Options{{Size: 1}, {Size: record.MaxRing + 1}, {DumpOnQuit: true}, {File: t.TempDir()}, {File: filepath.Join(t.TempDir(), "no", "such")}} {
 		_, err := New(opt)
 		require.Error(t, err, "%+v", opt)
 	}
@@ -386,7 +387,7 @@ func TestFileIsPutAside(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	name := filepath.Join(dir, "record")
-	record := func(key string) *Recorder {
+	began := func(key string) *Recorder {
 		rec := newRecorder(t, Options{File: name, Size: minSize})
 		cfg, err := rec.Attach(redlock.Config{})
 		require.NoError(t, err)
@@ -396,12 +397,12 @@ func TestFileIsPutAside(t *testing.T) {
 	keyIn := func(name string) string {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
-		return of(read(t, text), KindWait)[0].Key
+		return of(read(t, text), record.KindWait)[0].Key
 	}
-	first := record("first")
+	first := began("first")
 	require.Equal(t, "first", keyIn(name), "it is there before Close")
 	require.NoError(t, first.Close())
-	second := record("second")
+	second := began("second")
 	require.Equal(t, "first", keyIn(name+".old"))
 	require.Equal(t, "second", keyIn(name))
 	info, err := os.Stat(name)
@@ -432,7 +433,7 @@ func TestFileIsPutAside(t *testing.T) {
 	require.ErrorIs(t, err, errForeign)
 
 	// A file of zeros is a record that was never begun, whatever its size.
-	for i, size := range []int{1, len(magic), 4096, 1 << 20} {
+	for i, size := range []int{1, len(record.Magic), 4096, 1 << 20} {
 		zeros := filepath.Join(dir, fmt.Sprint("zeros-", i))
 		require.NoError(t, os.WriteFile(zeros, make([]byte, size), 0o600))
 		newRecorder(t, Options{File: zeros, Size: minSize})
@@ -499,7 +500,7 @@ func TestFileIsWrittenWithoutMapping(t *testing.T) {
 	r := &ring{file: f, memory: f.memory, clock: func(time.Duration) (boot, wall time.Duration) { return 1, 1 }}
 	require.NoError(t, plain.Truncate(minSize))
 	require.NoError(t, r.access(func([]byte) { r.init() }))
-	r.about(&About{Host: "here"})
+	r.about(&record.About{Host: "here"})
 	for i := range 5000 {
 		r.record(0, &redlock.Event{Kind: redlock.EventWait, Key: fmt.Sprint("key ", i)})
 	}
@@ -508,7 +509,7 @@ func TestFileIsWrittenWithoutMapping(t *testing.T) {
 	got := read(t, text)
 	require.Equal(t, "here", got.About.Host)
 	require.Zero(t, got.Missing())
-	waits := of(got, KindWait)
+	waits := of(got, record.KindWait)
 	require.Equal(t, "key 4999", waits[len(waits)-1].Key)
 	require.NoError(t, plain.Close())
 	r.record(0, &redlock.Event{Kind: redlock.EventWait, Key: "k"})

@@ -2,7 +2,6 @@ package flight
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"hash/crc32"
 	"hash/maphash"
@@ -12,30 +11,14 @@ import (
 
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/record"
 )
 
-// The format. See the package comment.
 const (
-	magic     = "redlock\xf1"
-	version   = 1
-	headBytes = 64 << 10 // before the first page
-	aboutAt   = 64
-	aboutSize = (headBytes - aboutAt) / 2
-
 	pageBytes = 64 << 10 // that we write
-	pageHead  = 32
-	eventHead = 6
-
-	minPage, maxPage = 4 << 10, 1 << 20
-	maxRing          = 256 << 20
-
-	maxText = 1 << 10
-	maxBody = 14 << 10 // once it has 12 KiB, texts are left out
-	fullAt  = 12 << 10
-	numbers = 16 // bytes in front of a body: what its checksum covers, too
+	maxBody   = 14 << 10 // once it has 12 KiB, texts are left out
+	fullAt    = 12 << 10
 )
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // readClocks reads the time since boot, unless at says it, and the wall clock's since 1970. ring.mu is held.
 type readClocks func(at time.Duration) (boot, wall time.Duration)
@@ -94,8 +77,8 @@ type knownText struct {
 // init makes the memory an empty ring.
 func (r *ring) init() {
 	r.seed = maphash.MakeSeed()
-	r.pages = (len(r.memory) - headBytes) / pageBytes
-	r.body = make([]byte, numbers, numbers+maxBody+maxText)
+	r.pages = (len(r.memory) - record.HeadBytes) / pageBytes
+	r.body = make([]byte, record.Numbers, record.Numbers+maxBody+record.MaxText)
 	r.file.wrote(0, len(appendHead(r.memory[:0], r.pages)))
 	r.next = 1
 	r.bootNow, r.wallNow = r.clock(0)
@@ -105,16 +88,16 @@ func (r *ring) init() {
 }
 
 func appendHead(dst []byte, pages int) []byte {
-	dst = append(dst, magic...)
-	dst = binary.LittleEndian.AppendUint32(dst, version)
+	dst = append(dst, record.Magic...)
+	dst = binary.LittleEndian.AppendUint32(dst, record.Version)
 	dst = binary.LittleEndian.AppendUint32(dst, pageBytes)
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(pages))
-	return binary.LittleEndian.AppendUint32(dst, crc32.Checksum(dst, castagnoli))
+	return binary.LittleEndian.AppendUint32(dst, crc32.Checksum(dst, record.Castagnoli))
 }
 
 // pageAt returns a page's memory.
 func (r *ring) pageAt(i int) []byte {
-	from := headBytes + i*pageBytes
+	from := record.HeadBytes + i*pageBytes
 	return r.memory[from : from+pageBytes : from+pageBytes]
 }
 
@@ -123,16 +106,16 @@ func (r *ring) turn() {
 	if r.page++; r.page == r.pages {
 		r.page, r.lapped = 0, true
 	}
-	r.at, r.first, r.boot, r.wall = pageHead, r.next, r.bootNow, r.wallNow
+	r.at, r.first, r.boot, r.wall = record.PageHead, r.next, r.bootNow, r.wallNow
 	r.texts = 0
 	clear(r.known[:])
 	p := r.pageAt(r.page)
-	clear(p[:pageHead+eventHead]) // it is empty, until it has a head again
+	clear(p[:record.PageHead+record.EventHead]) // it is empty, until it has a head again
 	head := binary.LittleEndian.AppendUint64(p[:0], r.first)
 	head = binary.LittleEndian.AppendUint64(head, uint64(r.boot))
 	head = binary.LittleEndian.AppendUint64(head, uint64(r.boot+r.wall))
-	binary.LittleEndian.AppendUint32(head, crc32.Checksum(head, castagnoli))
-	r.file.wrote(headBytes+r.page*pageBytes, pageHead+eventHead)
+	binary.LittleEndian.AppendUint32(head, crc32.Checksum(head, record.Castagnoli))
+	r.file.wrote(record.HeadBytes+r.page*pageBytes, record.PageHead+record.EventHead)
 }
 
 // lock begins an event that was at that time since boot; 0 means now. It reports false if nothing is recorded any more.
@@ -151,8 +134,8 @@ func (r *ring) lock(at time.Duration) bool {
 }
 
 // begin begins the body of an event. mu is held.
-func (r *ring) begin(kind Kind, client int, key string) {
-	r.body = append(r.body[:numbers], byte(kind))
+func (r *ring) begin(kind record.Kind, client int, key string) {
+	r.body = append(r.body[:record.Numbers], byte(kind))
 	r.u(uint64(client), signed(r.bootNow-r.boot), signed(r.wallNow-r.wall))
 	r.text(key)
 }
@@ -160,28 +143,21 @@ func (r *ring) begin(kind Kind, client int, key string) {
 // end puts the event into the page. If the page is full, it begins the next one and reports false: the texts of the
 // event are to be encoded again. mu is held.
 func (r *ring) end() bool {
-	n := len(r.body) - numbers
-	if r.at+eventHead+n+2 > pageBytes {
+	n := len(r.body) - record.Numbers
+	if r.at+record.EventHead+n+2 > pageBytes {
 		r.turn()
 		return false
 	}
 	p := r.pageAt(r.page)[r.at:]
-	p[eventHead+n], p[eventHead+n+1] = 0, 0 // it ends there, also if we end before the next one
-	copy(p[eventHead:], r.body[numbers:])
-	binary.LittleEndian.PutUint32(p[2:], sum(r.body, r.first, r.next))
+	p[record.EventHead+n], p[record.EventHead+n+1] = 0, 0 // it ends there, also if we end before the next one
+	copy(p[record.EventHead:], r.body[record.Numbers:])
+	binary.LittleEndian.PutUint32(p[2:], record.Sum(r.body, r.first, r.next))
 	binary.LittleEndian.PutUint16(p, uint16(n))
-	r.file.wrote(headBytes+r.page*pageBytes+r.at, eventHead+n+2)
-	r.at += eventHead + n
+	r.file.wrote(record.HeadBytes+r.page*pageBytes+r.at, record.EventHead+n+2)
+	r.at += record.EventHead + n
 	r.next++
 	r.boot, r.wall = r.bootNow, r.wallNow
 	return true
-}
-
-// sum is the checksum of an event, whose body has room for the numbers in front of it.
-func sum(body []byte, first, number uint64) uint32 {
-	binary.LittleEndian.PutUint64(body, first)
-	binary.LittleEndian.PutUint64(body[8:], number)
-	return crc32.Checksum(body, castagnoli)
 }
 
 // u adds numbers. It is one loop that is not inlined: an event comes after system calls, so that what it costs is to
@@ -212,8 +188,8 @@ func (r *ring) text(s string) {
 		r.u(0)
 		return
 	}
-	if len(s) > maxText {
-		s = s[:maxText]
+	if len(s) > record.MaxText {
+		s = s[:record.MaxText]
 	}
 	h := maphash.String(r.seed, s)
 	known := &r.known[h%uint64(len(r.known))]
@@ -228,10 +204,10 @@ func (r *ring) text(s string) {
 }
 
 // kinds are those of the events that record records.
-var kinds = map[redlock.EventKind]Kind{
-	redlock.EventRound: KindRound, redlock.EventWait: KindWait, redlock.EventWake: KindWake, redlock.EventWaited: KindWaited,
-	redlock.EventHandedOver: KindHandedOver, redlock.EventLetGo: KindLetGo, redlock.EventLost: KindLost,
-	redlock.EventDropped: KindDropped,
+var kinds = map[redlock.EventKind]record.Kind{
+	redlock.EventRound: record.KindRound, redlock.EventWait: record.KindWait, redlock.EventWake: record.KindWake, redlock.EventWaited: record.KindWaited,
+	redlock.EventHandedOver: record.KindHandedOver, redlock.EventLetGo: record.KindLetGo, redlock.EventLost: record.KindLost,
+	redlock.EventDropped: record.KindDropped,
 }
 
 // record records an event of a client.
@@ -260,24 +236,24 @@ func (r *ring) record(client int, e *redlock.Event) {
 	for done := false; !done; done = r.end() {
 		r.begin(kind, client, e.Key)
 		switch kind {
-		case KindRound:
+		case record.KindRound:
 			r.round(e, outcome, detail, hash, failures)
-		case KindWake:
+		case record.KindWake:
 			r.text(e.Why)
-		case KindWaited:
+		case record.KindWaited:
 			r.text(outcome)
 			r.text(detail)
 			r.u(duration(e.Took))
-		case KindHandedOver:
+		case record.KindHandedOver:
 			r.u(e.Fence, duration(e.Validity))
 			r.hash(hash)
-		case KindLetGo:
+		case record.KindLetGo:
 			r.flag(e.GivenBack)
 			r.hash(hash)
-		case KindLost:
+		case record.KindLost:
 			r.text(outcome)
 			r.text(detail)
-		case KindDropped:
+		case record.KindDropped:
 			r.u(e.Dropped, duration(e.Boot-e.Started))
 		}
 	}
@@ -324,7 +300,7 @@ func hasFailed(v *redlock.Vote) bool {
 	return v.Verdict == redlock.VerdictFailed || v.Verdict == redlock.VerdictPending && v.Err != nil
 }
 
-func (r *ring) master(kind Kind, client int, at time.Duration, m *redlock.MasterStats) {
+func (r *ring) master(kind record.Kind, client int, at time.Duration, m *redlock.MasterStats) {
 	if !r.lock(at) {
 		return
 	}
@@ -387,36 +363,21 @@ func (r *ring) release() {
 }
 
 // about writes who writes the record. mu must not be held.
-func (r *ring) about(a *About) {
-	text := a.encode(aboutSize - 16)
+func (r *ring) about(a *record.About) {
+	text := a.Encode(record.AboutSize - 16)
 	if !r.lock(0) {
 		return
 	}
 	defer r.unlock()
 	r.aboutSeq++
-	at := aboutAt + int(r.aboutSeq%2)*aboutSize
-	p := r.memory[at : at+aboutSize : at+aboutSize]
+	at := record.AboutAt + int(r.aboutSeq%2)*record.AboutSize
+	p := r.memory[at : at+record.AboutSize : at+record.AboutSize]
 	head := binary.LittleEndian.AppendUint64(nil, r.aboutSeq)
 	head = binary.LittleEndian.AppendUint32(head, uint32(len(text)))
-	head = binary.LittleEndian.AppendUint32(head, crc32.Update(crc32.Checksum(head, castagnoli), castagnoli, text))
+	head = binary.LittleEndian.AppendUint32(head, crc32.Update(crc32.Checksum(head, record.Castagnoli), record.Castagnoli, text))
 	copy(p[16:], text)
 	copy(p, head)
 	r.file.wrote(at, 16+len(text))
-}
-
-// encode returns the JSON, in so many bytes. What does not fit is left out, and that is said.
-func (a *About) encode(most int) []byte {
-	for short := *a; ; {
-		text, err := json.Marshal(short)
-		if err != nil {
-			panic(err) // it has nothing that cannot be encoded
-		}
-		if len(text) <= most {
-			return text
-		}
-		n := len(short.Clients) * most / len(text)
-		short.Clients, short.LeftOut = short.Clients[:n], len(a.Clients)-n
-	}
 }
 
 // access calls f with the memory. It returns why the memory cannot be used.

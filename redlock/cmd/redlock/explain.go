@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
-	"github.com/redburst/redburst/redlock/flight"
+	"github.com/redburst/redburst/redlock/internal/record"
 	"github.com/redburst/redburst/redlock/internal/story"
 	"github.com/spf13/cobra"
 )
@@ -200,7 +200,7 @@ func (t *terminal) indented(text string, by int) string {
 // fetchTimeout is how long a service may take to hand its record out.
 const fetchTimeout = 30 * time.Second
 
-func readRecord(name string) (*flight.Record, error) {
+func readRecord(name string) (*record.Record, error) {
 	if isURL(name) {
 		ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
 		defer cancel()
@@ -219,20 +219,12 @@ func readRecord(name string) (*flight.Record, error) {
 		if answer.StatusCode != http.StatusOK {
 			return nil, fmt.Errorf("the server says %s", answer.Status)
 		}
-		return plainly(flight.Read(answer.Body))
+		return record.Read(answer.Body)
 	}
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return plainly(flight.Read(f))
-}
-
-// plainly leaves the package's name out of an error.
-func plainly(r *flight.Record, err error) (*flight.Record, error) {
-	if err != nil {
-		return nil, fmt.Errorf("%s", strings.TrimPrefix(err.Error(), "flight: "))
-	}
-	return r, nil
+	return record.Read(f)
 }

@@ -9,21 +9,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redburst/redburst/redlock/flight"
+	"github.com/redburst/redburst/redlock/internal/record"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
 
-func recordIn(t *testing.T, name string) (outcomes []string, r *flight.Record) {
+func recordIn(t *testing.T, name string) (outcomes []string, r *record.Record) {
 	t.Helper()
 	r, err := readRecord(name)
 	require.NoError(t, err)
 	return roundsOf(r), r
 }
 
-func roundsOf(r *flight.Record) (outcomes []string) {
+func roundsOf(r *record.Record) (outcomes []string) {
 	for e := range r.Events() {
-		if e.Kind == flight.KindRound {
+		if e.Kind == record.KindRound {
 			outcomes = append(outcomes, string(e.Op)+" "+e.Outcome)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/redlock"
-	"github.com/redburst/redburst/redlock/flight"
+	"github.com/redburst/redburst/redlock/internal/record"
 )
 
 // What the records show of the masters. A master that has said yes to a lock has its key until the TTL has passed. If the key was
@@ -131,12 +131,12 @@ const lag = 50 * time.Millisecond
 
 // alive reports whether what was seen of a master shows that a process of it was there.
 func (m *Seen) alive() bool {
-	return m.RunID != "" && (m.Kind == flight.KindAsked || m.Phase == redlock.PhaseUp || m.Phase == redlock.PhaseQuarantined)
+	return m.RunID != "" && (m.Kind == record.KindAsked || m.Phase == redlock.PhaseUp || m.Phase == redlock.PhaseQuarantined)
 }
 
 // after reports whether a master was seen after a time.
 func (m *Seen) after(at time.Time) bool {
-	if m.Kind == flight.KindAsked {
+	if m.Kind == record.KindAsked {
 		at = at.Add(lag)
 	}
 	return m.At.After(at)
@@ -183,7 +183,7 @@ func roams(master string) bool {
 func metBy(seen []*Seen, r *Round) (on *Seen) {
 	for _, m := range seen {
 		switch {
-		case m.Party != r.Party || m.Kind != flight.KindMaster:
+		case m.Party != r.Party || m.Kind != record.KindMaster:
 		case m.At.After(r.At):
 			return on.unbroken(r)
 		case !m.alive(), m.At.After(r.From) && (on == nil || on.RunID != m.RunID): // it is broken, or came meanwhile

@@ -15,7 +15,7 @@ import (
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock"
-	"github.com/redburst/redburst/redlock/flight"
+	"github.com/redburst/redburst/redlock/internal/record"
 )
 
 //go:embed page
@@ -554,7 +554,7 @@ func (d *pageData) add(x drawable, key string) {
 	case x.seen != nil:
 		m := x.seen
 		p := pageSeen{Master: d.master(m.Key), Party: d.parties[m.Party], At: d.seenAt(m.At), Run: d.text(m.RunID), Err: d.text(reason(m.Err, m.Key))}
-		if m.Kind == flight.KindMaster {
+		if m.Kind == record.KindMaster {
 			p.Phase = m.Phase
 			if closedWith(m) || replaced(m) {
 				p.Phase = "left"

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/flight"
+	"github.com/redburst/redburst/redlock/internal/record"
 	"github.com/redburst/redburst/redlock/internal/story"
 	"github.com/stretchr/testify/require"
 )
@@ -125,7 +126,7 @@ func TestPageTakesTextForText(t *testing.T) {
 }
 
 // A made is a record of rounds that nobody has made.
-func made(t *testing.T, owner string, rounds func(o redlock.Observer)) *flight.Record {
+func made(t *testing.T, owner string, rounds func(o redlock.Observer)) *record.Record {
 	t.Helper()
 	rec, err := flight.New(flight.Options{NoQuestions: true})
 	require.NoError(t, err)
@@ -136,7 +137,7 @@ func made(t *testing.T, owner string, rounds func(o redlock.Observer)) *flight.R
 	var b bytes.Buffer
 	_, err = rec.WriteTo(&b)
 	require.NoError(t, err)
-	r, err := flight.Read(&b)
+	r, err := record.Read(&b)
 	require.NoError(t, err)
 	return r
 }

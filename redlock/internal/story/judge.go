@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redburst/redburst/redlock/flight"
+	"github.com/redburst/redburst/redlock/internal/record"
 )
 
 // A Matter is what a Finding is about.
@@ -63,7 +63,7 @@ type Finding struct {
 // A Ground is an event that shows what a Finding says.
 type Ground struct {
 	Party *Party
-	Event *flight.Event
+	Event *record.Event
 }
 
 func ground(r *Round) []Ground {

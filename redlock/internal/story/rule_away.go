@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/redlock"
-	"github.com/redburst/redburst/redlock/flight"
+	"github.com/redburst/redburst/redlock/internal/record"
 )
 
 // An absence of a master began with was. If it came back before it had a vote, that is mute.
@@ -32,7 +32,7 @@ func (s *Story) judgeMasters() {
 	var all []absent
 	for _, m := range s.Masters {
 		v := view{m.Party, m.Key}
-		if m.Kind != flight.KindMaster {
+		if m.Kind != record.KindMaster {
 			continue
 		}
 		a := since[v]

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"time"
 
-	"github.com/redburst/redburst/redlock/flight"
+	"github.com/redburst/redburst/redlock/internal/record"
 )
 
 // clockBound is from when on a difference of clocks is remarkable.
@@ -54,17 +54,17 @@ func (s *Story) judgeClocks() {
 }
 
 // jumped notes if the wall clock of a record was set between an event and the one before it.
-func (t *tape) jumped(e *flight.Event) {
+func (t *tape) jumped(e *record.Event) {
 	if b := t.before; b != nil && len(t.jumps) < maxFound {
 		moved := jump(b, e).Abs()
-		if moved > clockBound && e.Kind != flight.KindRound && b.Kind != flight.KindRound || moved > 2*time.Second {
-			t.jumps = append(t.jumps, [2]*flight.Event{b, e})
+		if moved > clockBound && e.Kind != record.KindRound && b.Kind != record.KindRound || moved > 2*time.Second {
+			t.jumps = append(t.jumps, [2]*record.Event{b, e})
 		}
 	}
 	t.before = e
 }
 
-func jump(from, to *flight.Event) time.Duration {
+func jump(from, to *record.Event) time.Duration {
 	return to.Wall.Sub(from.Wall) - (to.Boot - from.Boot)
 }
 

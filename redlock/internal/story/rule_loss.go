@@ -9,7 +9,7 @@ import (
 
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock"
-	"github.com/redburst/redburst/redlock/flight"
+	"github.com/redburst/redburst/redlock/internal/record"
 )
 
 // judgeLosses tells of locks that were lost.
@@ -186,7 +186,7 @@ func (h *Hold) goneBy(master string, found *Round) gone {
 func (s *Story) hasSet(h *Hold, master string, by *Round) bool {
 	at := -1
 	if h.First != nil && h.First.Party == by.Party && h.First.gaps == by.gaps && h.First.Asked >= len(h.First.Votes) {
-		at = slices.IndexFunc(h.First.Votes, func(v flight.Vote) bool { return v.Verdict == redlock.VerdictPending })
+		at = slices.IndexFunc(h.First.Votes, func(v record.Vote) bool { return v.Verdict == redlock.VerdictPending })
 	}
 	for ; at >= 0 && at < len(h.First.Votes); at++ {
 		if h.First.Votes[at].Verdict == redlock.VerdictPending && h.First.master(at) == master {
@@ -201,7 +201,7 @@ func (s *Story) oneConnection(master string, from, to *Round) bool {
 	var met *Seen
 	for _, m := range s.seenOf[master] {
 		switch {
-		case m.Party != from.Party || m.Kind != flight.KindMaster || m.At.After(to.At):
+		case m.Party != from.Party || m.Kind != record.KindMaster || m.At.After(to.At):
 		case !m.At.After(from.From):
 			met = m
 		case met == nil || !m.alive() || m.RunID != met.RunID:

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock"
-	"github.com/redburst/redburst/redlock/flight"
+	"github.com/redburst/redburst/redlock/internal/record"
 	"github.com/redburst/redburst/redlock/internal/story"
 	"github.com/stretchr/testify/require"
 )
@@ -17,28 +17,28 @@ import (
 // Each rule has worlds in which its sentence comes, and worlds in which it must not.
 
 // votes are those of a, b and c: y, n, p (pending) or f (failed).
-func votes(letters string) (all []flight.Vote) {
+func votes(letters string) (all []record.Vote) {
 	of := map[rune]redlock.Verdict{'y': redlock.VerdictYes, 'n': redlock.VerdictNo, 'p': redlock.VerdictPending, 'f': redlock.VerdictFailed}
 	for _, l := range letters {
-		all = append(all, flight.Vote{Verdict: of[l]})
+		all = append(all, record.Vote{Verdict: of[l]})
 	}
 	return all
 }
 
-func voted(e flight.Event, letters string) flight.Event {
+func voted(e record.Event, letters string) record.Event {
 	e.Votes = votes(letters)
 	return e
 }
 
 // notHeld is a round that finds the lock gone.
-func notHeld(when float64, op redlock.Op, token uint64, letters string) flight.Event {
+func notHeld(when float64, op redlock.Op, token uint64, letters string) record.Event {
 	e := voted(did(when, op, token), letters)
 	e.Outcome, e.Validity = "not_held", 0
 	return e
 }
 
 // notRenewed is a round in which too few masters answer. The yes of s, a suspect, does not count.
-func notRenewed(when float64, letters string) flight.Event {
+func notRenewed(when float64, letters string) record.Event {
 	e := voted(did(when, redlock.OpRenew, 1), strings.ReplaceAll(letters, "s", "f"))
 	e.Outcome, e.Validity = "no_quorum", 0
 	for i, l := range letters {
@@ -50,43 +50,43 @@ func notRenewed(when float64, letters string) flight.Event {
 }
 
 // asked is what a master says of itself when a lock was lost.
-func asked(when float64, addr string, ahead time.Duration) flight.Event {
+func asked(when float64, addr string, ahead time.Duration) record.Event {
 	e := met(when, addr, ahead)
-	e.Kind, e.Phase = flight.KindAsked, ""
+	e.Kind, e.Phase = record.KindAsked, ""
 	return e
 }
 
 // broke is the end of a connection.
-func broke(when float64, addr string) flight.Event {
+func broke(when float64, addr string) record.Event {
 	e := met(when, addr, 0)
 	e.Phase, e.Err = redlock.PhaseDown, "mux: "+addr+": EOF"
 	return e
 }
 
 // begunAt is a round that has begun then.
-func begunAt(e flight.Event, when float64) flight.Event {
+func begunAt(e record.Event, when float64) record.Event {
 	e.Began, e.Took = at(when), e.Boot-at(when)
 	return e
 }
 
-func lostAt(when float64) flight.Event {
-	return flight.Event{Kind: flight.KindLost, Boot: at(when), Key: "k", Outcome: "not_held", Detail: "gone"}
+func lostAt(when float64) record.Event {
+	return record.Event{Kind: record.KindLost, Boot: at(when), Key: "k", Outcome: "not_held", Detail: "gone"}
 }
 
 // known are all masters as they were met, or asked, at a time.
-func known(one func(float64, string, time.Duration) flight.Event, when float64, ahead time.Duration) (all []flight.Event) {
+func known(one func(float64, string, time.Duration) record.Event, when float64, ahead time.Duration) (all []record.Event) {
 	for _, addr := range []string{"a:1", "b:1", "c:1"} {
 		all = append(all, one(when, addr, ahead))
 	}
 	return all
 }
 
-func join(parts ...any) (all []flight.Event) {
+func join(parts ...any) (all []record.Event) {
 	for _, p := range parts {
 		switch p := p.(type) {
-		case flight.Event:
+		case record.Event:
 			all = append(all, p)
-		case []flight.Event:
+		case []record.Event:
 			all = append(all, p...)
 		}
 	}
@@ -114,9 +114,9 @@ func accused(f story.Finding) bool {
 func TestTwoAtOnceAreToldIfBothReliedOnIt(t *testing.T) {
 	t.Parallel()
 	b := forgery{name: "b", boot: "one"}.of(t, took(4, 2), letGo(6, 2))
-	permit := func(e flight.Event) flight.Event { e.Holders = 2; return e }
+	permit := func(e record.Event) record.Event { e.Holders = 2; return e }
 	for name, w := range map[string]struct {
-		events         []flight.Event
+		events         []record.Event
 		gap            int
 		certain, maybe int
 	}{
@@ -155,11 +155,11 @@ func TestTwoAtOnceAreToldIfBothReliedOnIt(t *testing.T) {
 func TestTwoDatabasesAreTwoLocks(t *testing.T) {
 	t.Parallel()
 	in := func(name, db string) forgery {
-		return forgery{name: name, boot: "one", about: func(a *flight.About) {
+		return forgery{name: name, boot: "one", about: func(a *record.About) {
 			a.Clients[0].List, a.Clients[0].Masters = "3"+db, []string{"redis://a:1" + db, "redis://b:1" + db, "redis://c:1" + db}
 		}}
 	}
-	events := func(token uint64) []flight.Event { return join(took(float64(token), token), letGo(5, token)) }
+	events := func(token uint64) []record.Event { return join(took(float64(token), token), letGo(5, token)) }
 	told := tellOf(in("a", "/0").of(t, events(1)...), in("b", "/1").of(t, events(2)...))
 	certain, maybe := overlaps(told)
 	require.Zero(t, certain+maybe)
@@ -176,11 +176,11 @@ func TestTwoDatabasesAreTwoLocks(t *testing.T) {
 func TestAReplacedMasterIsNoOtherList(t *testing.T) {
 	t.Parallel()
 	with := func(name, third string) forgery {
-		return forgery{name: name, boot: "one", about: func(a *flight.About) {
+		return forgery{name: name, boot: "one", about: func(a *record.About) {
 			a.Clients[0].List, a.Clients[0].Masters = "3-"+third, []string{"a:1", "b:1", third}
 		}}
 	}
-	events := func(token uint64) []flight.Event { return join(took(float64(5+token), token), letGo(9, token)) }
+	events := func(token uint64) []record.Event { return join(took(float64(5+token), token), letGo(9, token)) }
 	newcomer := met(2, "d:1", 0)
 	newcomer.Place = 2
 	told := tellOf(with("a", "c:1").of(t, join(newcomer, events(1))...), with("b", "d:1").of(t, events(2)...))
@@ -207,7 +207,7 @@ func TestListsWhoseMajoritiesMeetAreNotAccused(t *testing.T) {
 		{[]string{"a:1"}, []string{"a:1", "b:1"}, false},
 	} {
 		of := func(name string, list []string, token uint64) story.Source {
-			return forgery{name: name, boot: "one", about: func(a *flight.About) {
+			return forgery{name: name, boot: "one", about: func(a *record.About) {
 				a.Clients[0].List, a.Clients[0].Masters = strings.Join(list, " "), list
 			}}.of(t, join(took(float64(3*token), token), letGo(float64(3*token+1), token))...)
 		}
@@ -220,15 +220,15 @@ func TestTheServerBeforeAFailoverIsNoWitness(t *testing.T) {
 	t.Parallel()
 	for scheme, cause := range map[string]story.Cause{"": story.Deleted, "cluster://": story.Unknown, "sentinel://": story.Unknown} {
 		all := []string{scheme + "a:1", scheme + "b:1", scheme + "c:1"}
-		each := func(one func(string) flight.Event) (events []flight.Event) {
+		each := func(one func(string) record.Event) (events []record.Event) {
 			for _, addr := range all {
 				events = append(events, one(addr))
 			}
 			return events
 		}
-		events := join(each(func(addr string) flight.Event { return met(0.5, addr, 0) }), took(2, 1), each(func(addr string) flight.Event { return broke(3, addr) }),
-			notHeld(5, redlock.OpRenew, 1, "nnn"), each(func(addr string) flight.Event { return asked(6, addr, 0) }))
-		about := func(a *flight.About) { a.Clients[0].Masters = all }
+		events := join(each(func(addr string) record.Event { return met(0.5, addr, 0) }), took(2, 1), each(func(addr string) record.Event { return broke(3, addr) }),
+			notHeld(5, redlock.OpRenew, 1, "nnn"), each(func(addr string) record.Event { return asked(6, addr, 0) }))
+		about := func(a *record.About) { a.Clients[0].Masters = all }
 		losses := ofMatter(tellOf(forgery{name: "a", about: about}.of(t, events...)), story.Loss)
 		require.Len(t, losses, 1)
 		require.Equal(t, cause, losses[0].Cause, losses[0].Text)
@@ -238,13 +238,13 @@ func TestTheServerBeforeAFailoverIsNoWitness(t *testing.T) {
 // Why a lock was lost: each cause, and worlds that are next to it.
 func TestALossHasTheCauseThatItsRecordShows(t *testing.T) {
 	t.Parallel()
-	another := func(events []flight.Event) []flight.Event { // process
+	another := func(events []record.Event) []record.Event { // process
 		for i := range events {
 			events[i].RunID += " again"
 		}
 		return events
 	}
-	up := func(events []flight.Event, seconds float64) []flight.Event {
+	up := func(events []record.Event, seconds float64) []record.Event {
 		for i := range events {
 			events[i].Uptime = at(seconds)
 		}
@@ -253,7 +253,7 @@ func TestALossHasTheCauseThatItsRecordShows(t *testing.T) {
 	begun := known(met, 0.5, 0)
 	abc := []string{"a:1", "b:1", "c:1"}
 	for name, w := range map[string]struct {
-		events  []flight.Event
+		events  []record.Event
 		cause   story.Cause // empty: no loss is told
 		masters []string
 		likely  bool
@@ -326,10 +326,10 @@ func TestTheEndOfAConnectionIsNoSignOfLife(t *testing.T) {
 	t.Parallel()
 	b := forgery{name: "b", boot: "one"}.of(t, took(4, 2), letGo(6, 2))
 	for _, w := range []struct {
-		later func(float64, string, time.Duration) flight.Event
+		later func(float64, string, time.Duration) record.Event
 		cause story.Cause
 	}{
-		{func(when float64, addr string, ahead time.Duration) flight.Event {
+		{func(when float64, addr string, ahead time.Duration) record.Event {
 			e := met(when, addr, ahead)
 			e.Phase, e.Err = redlock.PhaseDown, "mux: a:1: EOF"
 			return e
@@ -348,7 +348,7 @@ func TestAClockIsReadOnceInAConnection(t *testing.T) {
 	t.Parallel()
 	repeated := met(3, "a:1", 0)
 	repeated.Phase, repeated.Err = redlock.PhaseDown, "mux: closed"
-	back := func(events ...flight.Event) (n int) {
+	back := func(events ...record.Event) (n int) {
 		for _, f := range ofMatter(tellOf(forgery{name: "a"}.of(t, events...)), story.Clocks) {
 			if strings.Contains(f.Text, "set back") {
 				n++
@@ -365,7 +365,7 @@ func TestGoingOnIsToldIfItWas(t *testing.T) {
 	t.Parallel()
 	b := forgery{name: "b", boot: "one"}.of(t, took(12, 2), letGo(13, 2))
 	for name, w := range map[string]struct {
-		events       []flight.Event
+		events       []record.Event
 		found, maybe bool
 	}{
 		"told late":             {join(took(1, 1), lostAt(14)), true, false},
@@ -388,7 +388,7 @@ func TestGoingOnIsToldIfItWas(t *testing.T) {
 // A client that ends leaves its masters: none is away.
 func TestAMasterIsNotAwayAsItsClientEnds(t *testing.T) {
 	t.Parallel()
-	down := func(when float64, err string) flight.Event {
+	down := func(when float64, err string) record.Event {
 		e := met(when, "a:1", 0)
 		e.Phase, e.Err = redlock.PhaseDown, err
 		return e
@@ -403,9 +403,9 @@ func TestAMasterIsNotAwayAsItsClientEnds(t *testing.T) {
 
 // A soundWorld is what three clients do who never have a lock at once: they take it in turn, renew it, let it go or let it end,
 // and are refused; with permits, two at once.
-func soundWorld(rng *rand.Rand, holders int, ahead [3]time.Duration) (events [3][]flight.Event) {
+func soundWorld(rng *rand.Rand, holders int, ahead [3]time.Duration) (events [3][]record.Event) {
 	now, token := 2.0, uint64(0)
-	add := func(i int, e flight.Event) { e.Holders = holders; events[i] = append(events[i], e) }
+	add := func(i int, e record.Event) { e.Holders = holders; events[i] = append(events[i], e) }
 	var free [2]float64 // from when on each permit is to be had
 	for i := range 3 {
 		for _, e := range known(met, 0.1+0.1*float64(i), -ahead[i]) {
@@ -442,7 +442,7 @@ func soundWorld(rng *rand.Rand, holders int, ahead [3]time.Duration) (events [3]
 		}
 	}
 	for i := range events {
-		slices.SortStableFunc(events[i], func(a, b flight.Event) int { return int(a.Boot - b.Boot) })
+		slices.SortStableFunc(events[i], func(a, b record.Event) int { return int(a.Boot - b.Boot) })
 	}
 	return events
 }
@@ -495,12 +495,12 @@ func TestASoundRunAccusesNobody(t *testing.T) {
 // another end, and what has not ended are another matter.
 func TestAnAbsenceIsToldOnce(t *testing.T) {
 	t.Parallel()
-	in := func(phase redlock.Phase, when float64, addr string) flight.Event {
+	in := func(phase redlock.Phase, when float64, addr string) record.Event {
 		e := met(when, addr, 0)
 		e.Phase, e.Err = phase, "mux: "+addr+": EOF"
 		return e
 	}
-	down := func(when float64, addr string) flight.Event { return in(redlock.PhaseDown, when, addr) }
+	down := func(when float64, addr string) record.Event { return in(redlock.PhaseDown, when, addr) }
 	replaced := in(redlock.PhaseDown, 5, "c:1")
 	replaced.Err = "mux: it was replaced: by d:1"
 	told := ofMatter(tellOf(

@@ -20,13 +20,13 @@ import (
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock"
-	"github.com/redburst/redburst/redlock/flight"
+	"github.com/redburst/redburst/redlock/internal/record"
 )
 
 // A Source is a record, and where it is from.
 type Source struct {
 	Name   string
-	Record *flight.Record
+	Record *record.Record
 }
 
 // A Story is what has happened, on one clock.
@@ -53,8 +53,8 @@ type Story struct {
 type Party struct {
 	Name    string // for people, and of no other party
 	Source  string
-	About   *flight.About
-	Client  flight.Client
+	About   *record.About
+	Client  record.Client
 	Clock   *Clock
 	Skipped uint64 // events that its record has no more
 
@@ -71,14 +71,14 @@ type Party struct {
 // A tape is a record that is told.
 type tape struct {
 	name     string
-	record   *flight.Record
+	record   *record.Record
 	clock    *Clock
 	parties  []*Party
 	leftOut  int           // clients
 	untold   int           // so many events at the beginning
 	fromBoot time.Duration // when the first was that is told
-	before   *flight.Event
-	jumps    [][2]*flight.Event // between which its wall clock was set
+	before   *record.Event
+	jumps    [][2]*record.Event // between which its wall clock was set
 	last     time.Duration      // since boot, of its latest event: what was after that, it cannot know
 }
 
@@ -116,7 +116,7 @@ func (c *Clock) at(boot time.Duration) time.Time { return time.Unix(0, int64(c.o
 
 // A Round is one of a party, on the story's clock.
 type Round struct {
-	*flight.Event
+	*record.Event
 	Party    *Party
 	From, At time.Time
 	gaps     int // how many there were before it, in its record
@@ -191,7 +191,7 @@ type Hold struct {
 	said        map[string][]ballot // what each master has said in these; see ballots
 	voters      []string            // the masters of these
 	sure        time.Time           // until when its party shows that it relied on it: until then at the least
-	sureBy      *flight.Event       // ... by this; nil if it is by Last
+	sureBy      *record.Event       // ... by this; nil if it is by Last
 	told        bool                // its party was told of the loss, so that it has given back what was left of it
 	letGo       time.Time           // zero if the record does not say
 	before      bool                // the client gave it back as it was lost, a little before its record says so
@@ -212,7 +212,7 @@ type Wait struct {
 
 // Seen is what a party has seen of a master.
 type Seen struct {
-	*flight.Event
+	*record.Event
 	Party *Party
 	At    time.Time
 	gaps  int  // how many there were before it, in its record
@@ -253,7 +253,7 @@ const (
 )
 
 // weight is about how much memory an event takes.
-func weight(e *flight.Event) int {
+func weight(e *record.Event) int {
 	n := 700 + 24*len(e.Keys) + 56*len(e.Votes) + len(e.Key) + len(e.Detail) + len(e.Err) + len(e.RunID)
 	for _, key := range e.Keys {
 		n += len(key)
@@ -289,20 +289,20 @@ func (s *Story) read(source Source, clocks map[string]*Clock) {
 	}
 	s.Parties = append(s.Parties, t.parties...)
 	total, weights := 0, []int32{}
-	seen := map[sight]flight.Event{}
+	seen := map[sight]record.Event{}
 	for e := range source.Record.Events() {
 		w := weight(e)
 		total += w
 		weights = append(weights, int32(w))
 		t.jumped(e)
 		t.last = max(t.last, e.Boot)
-		if e.Kind != flight.KindMaster && e.Kind != flight.KindAsked {
+		if e.Kind != record.KindMaster && e.Kind != record.KindAsked {
 			continue
 		}
 		if fresh(seen, e) {
 			c.ahead[e.RunID] = append(c.ahead[e.RunID], reading{e.Boot, wallAhead(e), e.Within})
 		}
-		if e.Kind == flight.KindMaster && e.Client < len(t.parties) && e.Place >= 0 && e.Place < len(t.parties[e.Client].places) {
+		if e.Kind == record.KindMaster && e.Client < len(t.parties) && e.Place >= 0 && e.Place < len(t.parties[e.Client].places) {
 			p := t.parties[e.Client]
 			if p.masterAt(e.Place, e.Boot) != e.Key && len(p.places[e.Place]) < maxTenures {
 				p.places[e.Place] = append(p.places[e.Place], tenure{e.Boot, e.Key})
@@ -334,21 +334,21 @@ type sight struct {
 }
 
 // fresh reports whether an event has a reading of a master's clock of its own, and notes it.
-func fresh(seen map[sight]flight.Event, e *flight.Event) bool {
+func fresh(seen map[sight]record.Event, e *record.Event) bool {
 	if e.Ahead == 0 || e.RunID == "" {
 		return false
 	}
-	if e.Kind == flight.KindAsked {
+	if e.Kind == record.KindAsked {
 		return true
 	}
 	at := sight{e.Client, e.Key}
 	x, ok := seen[at]
-	seen[at] = flight.Event{RunID: e.RunID, Ahead: e.Ahead, Within: e.Within, Uptime: e.Uptime}
+	seen[at] = record.Event{RunID: e.RunID, Ahead: e.Ahead, Within: e.Within, Uptime: e.Uptime}
 	return !ok || x.RunID != e.RunID || x.Ahead != e.Ahead || x.Within != e.Within || x.Uptime != e.Uptime
 }
 
 // wallAhead is by how much the master's clock is ahead of the one since boot.
-func wallAhead(e *flight.Event) time.Duration {
+func wallAhead(e *record.Event) time.Duration {
 	return time.Duration(e.Wall.UnixNano()) - e.Boot + e.Ahead
 }
 
@@ -448,7 +448,7 @@ func (x *following) add(h *Hold) {
 func (s *Story) follow(t *tape) {
 	all := make([]*following, len(t.parties))
 	gaps, next := 0, uint64(0)
-	seen := map[sight]flight.Event{}
+	seen := map[sight]record.Event{}
 	n := 0
 	for e := range t.record.Events() {
 		untold := n < t.untold
@@ -490,13 +490,13 @@ func (s *Story) follow(t *tape) {
 	}
 }
 
-func (x *following) event(e *flight.Event, seen map[sight]flight.Event) {
+func (x *following) event(e *record.Event, seen map[sight]record.Event) {
 	s, p := x.story, x.party
 	at := p.Clock.at(e.Boot)
 	p.last = laterTime(p.last, at)
 	key := p.Client.Prefix + e.Key
 	switch e.Kind {
-	case flight.KindRound:
+	case record.KindRound:
 		e.Keys = slices.DeleteFunc(e.Keys, func(name string) bool { return name == "" }) // there was no room for it
 		r := &Round{Event: e, Party: p, From: at, At: at, gaps: *x.gaps}
 		if e.Began > 0 {
@@ -507,7 +507,7 @@ func (x *following) event(e *flight.Event, seen map[sight]flight.Event) {
 		if h := x.holds[r.Token]; h != nil && r.Token != 0 {
 			h.rounds = append(h.rounds, r)
 		}
-	case flight.KindHandedOver:
+	case record.KindHandedOver:
 		h := &Hold{Key: key, Token: e.Token, Fence: e.Fence, Holders: 1, From: at, Taken: at, Until: at.Add(e.Validity)}
 		if before := x.holds[e.Token]; before != nil {
 			before.end(HandedOver, minTime(minTime(at, before.Told), before.letGo))
@@ -515,12 +515,12 @@ func (x *following) event(e *flight.Event, seen map[sight]flight.Event) {
 			h.Last, h.Keys, h.rounds = before.Last, before.Keys, before.rounds
 		}
 		x.add(h)
-	case flight.KindLetGo:
+	case record.KindLetGo:
 		if h := x.holds[e.Token]; h != nil && h.End == Open && !(e.GivenBack && at.After(h.Until)) {
 			h.letGo, h.unlocked = minTime(at, h.letGo), h.unlocked || !e.GivenBack
 			h.sureBy = e
 		}
-	case flight.KindLost:
+	case record.KindLost:
 		if h := lostOf(x.open[key], at); h != nil && e.Outcome != "closed" && e.Outcome != "max_lifetime" {
 			h.Told, h.Detail, h.Revoked, h.told = at, e.Detail, e.Outcome == "revoked", true
 			if h.sureBy == nil {
@@ -529,15 +529,15 @@ func (x *following) event(e *flight.Event, seen map[sight]flight.Event) {
 			h.end(Lost, at)
 			h.before = strings.Contains(e.Detail, "the second lock failed")
 		}
-	case flight.KindWaited:
+	case record.KindWaited:
 		s.Waits = append(s.Waits, &Wait{Party: p, Key: key, From: at.Add(-e.Waited), To: at, Outcome: e.Outcome, HeldBy: e.Detail})
-	case flight.KindDropped:
+	case record.KindDropped:
 		if *x.gaps++; p.dropped == 0 {
 			p.droppedFrom = p.Clock.at(e.Began)
 		}
 		p.dropped += e.Dropped
 		p.Skipped += e.Dropped
-	case flight.KindMaster, flight.KindAsked:
+	case record.KindMaster, record.KindAsked:
 		s.Masters = append(s.Masters, &Seen{Event: e, Party: p, At: at, gaps: *x.gaps, fresh: fresh(seen, e)})
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/redlock"
-	"github.com/redburst/redburst/redlock/flight"
+	"github.com/redburst/redburst/redlock/internal/record"
 	"github.com/redburst/redburst/redlock/internal/story"
 	"github.com/stretchr/testify/require"
 )
@@ -23,7 +23,7 @@ type forgery struct {
 	name  string
 	ahead time.Duration // its wall clock, of the time since boot
 	boot  string        // the name, if it is empty
-	about func(a *flight.About)
+	about func(a *record.About)
 	gap   int // after so many events, some are missing; 0 for none
 }
 
@@ -33,10 +33,10 @@ var (
 )
 
 // of is the record of the events. Their times are since boot, and all hosts were booted at noon.
-func (f forgery) of(t testing.TB, events ...flight.Event) story.Source {
+func (f forgery) of(t testing.TB, events ...record.Event) story.Source {
 	t.Helper()
-	about := flight.About{Host: f.name, PID: 1, Boot: f.boot, Program: "forged", Began: noon.Add(f.ahead),
-		Clients: []flight.Client{{Owner: f.name, List: "3", Masters: []string{"a:1", "b:1", "c:1"}}}}
+	about := record.About{Host: f.name, PID: 1, Boot: f.boot, Program: "forged", Began: noon.Add(f.ahead),
+		Clients: []record.Client{{Owner: f.name, List: "3", Masters: []string{"a:1", "b:1", "c:1"}}}}
 	if about.Boot == "" {
 		about.Boot = f.name
 	}
@@ -88,12 +88,12 @@ func (f forgery) of(t testing.TB, events ...flight.Event) story.Source {
 	who = binary.LittleEndian.AppendUint32(who, crc32.Update(crc32.Checksum(who, crc32c), crc32c, text))
 	head = append(append(head, who...), text...)
 	head = append(head, make([]byte, 64<<10-len(head))...)
-	r, err := flight.Read(bytes.NewReader(bytes.Join(append([][]byte{head}, pages...), nil)))
+	r, err := record.Read(bytes.NewReader(bytes.Join(append([][]byte{head}, pages...), nil)))
 	require.NoError(t, err)
 	return story.Source{Name: f.name + ".flight", Record: r}
 }
 
-func encode(e *flight.Event, since time.Duration) []byte {
+func encode(e *record.Event, since time.Duration) []byte {
 	u := binary.AppendUvarint
 	text := func(b []byte, s string) []byte {
 		if s == "" {
@@ -106,7 +106,7 @@ func encode(e *flight.Event, since time.Duration) []byte {
 	b = text(b, e.Key)
 	hash := func() { b = binary.LittleEndian.AppendUint64(b, e.Token) }
 	switch e.Kind {
-	case flight.KindRound:
+	case record.KindRound:
 		b = append(text(text(text(b, string(e.Op)), e.Outcome), e.Detail), 1)
 		for _, n := range []uint64{uint64(e.Took), uint64(e.Validity), uint64(e.Held), uint64(e.TTL), 0, 3, uint64(e.Holders), e.Fence} {
 			b = u(b, n)
@@ -125,19 +125,19 @@ func encode(e *flight.Event, since time.Duration) []byte {
 				b = u(b, uint64(v.RTT))
 			}
 		}
-	case flight.KindHandedOver:
+	case record.KindHandedOver:
 		b = u(u(b, e.Fence), uint64(e.Validity))
 		hash()
-	case flight.KindLetGo:
+	case record.KindLetGo:
 		b = append(b, 0)
 		hash()
-	case flight.KindDropped:
+	case record.KindDropped:
 		b = u(u(b, e.Dropped), uint64(e.Boot-e.Began))
-	case flight.KindLost:
+	case record.KindLost:
 		b = text(text(b, e.Outcome), e.Detail)
-	case flight.KindWaited:
+	case record.KindWaited:
 		b = u(text(text(b, e.Outcome), e.Detail), uint64(e.Waited))
-	case flight.KindMaster, flight.KindAsked:
+	case record.KindMaster, record.KindAsked:
 		b = binary.AppendVarint(text(text(text(b, string(e.Phase)), e.Err), e.RunID), int64(e.Ahead))
 		b = u(u(b, uint64(e.Within)), uint64(e.Uptime))
 		if e.Place > 0 {
@@ -150,29 +150,29 @@ func encode(e *flight.Event, since time.Duration) []byte {
 // at is when, in seconds since boot.
 func at(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
 
-var yes = []flight.Vote{{Verdict: redlock.VerdictYes}, {Verdict: redlock.VerdictYes}, {Verdict: redlock.VerdictYes}}
+var yes = []record.Vote{{Verdict: redlock.VerdictYes}, {Verdict: redlock.VerdictYes}, {Verdict: redlock.VerdictYes}}
 
 // did is a round on the lock k, which lasts for 10 s.
-func did(when float64, op redlock.Op, token uint64) flight.Event {
-	return flight.Event{Kind: flight.KindRound, Boot: at(when), Key: "k", Op: op, Outcome: "ok", Took: time.Millisecond, TTL: 10 * time.Second, Validity: 10 * time.Second,
+func did(when float64, op redlock.Op, token uint64) record.Event {
+	return record.Event{Kind: record.KindRound, Boot: at(when), Key: "k", Op: op, Outcome: "ok", Took: time.Millisecond, TTL: 10 * time.Second, Validity: 10 * time.Second,
 		Holders: 1, Token: token, Votes: yes}
 }
 
-func took(when float64, token uint64) flight.Event { return did(when, redlock.OpLock, token) }
+func took(when float64, token uint64) record.Event { return did(when, redlock.OpLock, token) }
 
-func fenced(when float64, token, fence uint64) flight.Event {
+func fenced(when float64, token, fence uint64) record.Event {
 	e := took(when, token)
 	e.Fence = fence
 	return e
 }
 
-func letGo(when float64, token uint64) flight.Event {
-	return flight.Event{Kind: flight.KindLetGo, Boot: at(when), Key: "k", Token: token}
+func letGo(when float64, token uint64) record.Event {
+	return record.Event{Kind: record.KindLetGo, Boot: at(when), Key: "k", Token: token}
 }
 
 // met is what was seen of a master of which a clock that says the right time is ahead of the record's wall clock by so much.
-func met(when float64, addr string, ahead time.Duration) flight.Event {
-	return flight.Event{Kind: flight.KindMaster, Boot: at(when), Key: addr, Phase: redlock.PhaseUp, RunID: "run of " + addr, Ahead: cmp.Or(ahead, 1), Within: time.Millisecond}
+func met(when float64, addr string, ahead time.Duration) record.Event {
+	return record.Event{Kind: record.KindMaster, Boot: at(when), Key: addr, Phase: redlock.PhaseUp, RunID: "run of " + addr, Ahead: cmp.Or(ahead, 1), Within: time.Millisecond}
 }
 
 func overlaps(told *story.Story) (certain, maybe int) {
@@ -204,7 +204,7 @@ func TestALockThatAnotherProcessReleasesIsOver(t *testing.T) {
 // The same lock of two records is one.
 func TestARecordThatIsGivenTwiceOverlapsNone(t *testing.T) {
 	t.Parallel()
-	permit := func(when float64, token uint64) flight.Event {
+	permit := func(when float64, token uint64) record.Event {
 		e := took(when, token)
 		e.Holders = 2
 		return e
@@ -220,7 +220,7 @@ func TestARecordThatIsGivenTwiceOverlapsNone(t *testing.T) {
 
 func TestPartiesHaveNamesOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	twin := func(a *flight.About) { a.Clients = append(a.Clients, a.Clients[0], a.Clients[0]) }
+	twin := func(a *record.About) { a.Clients = append(a.Clients, a.Clients[0], a.Clients[0]) }
 	told := tellOf(forgery{name: "a", about: twin}.of(t), forgery{name: "b", about: twin}.of(t), forgery{name: "c"}.of(t))
 	seen := map[string]bool{}
 	for _, p := range told.Parties {
@@ -276,11 +276,11 @@ func TestFencesMoveClocksTogether(t *testing.T) {
 // No sum of small moves is a large one.
 func TestFencesMoveAClockByLittle(t *testing.T) {
 	t.Parallel()
-	var one, two []flight.Event
+	var one, two []record.Event
 	one, two = append(one, met(0.1, "a:1", 0)), append(two, met(0.1, "a:1", 0))
 	for i := range 20 { // the fence of each key goes back, a little more each
 		for _, x := range []struct {
-			events *[]flight.Event
+			events *[]record.Event
 			when   float64
 			fence  uint64
 		}{{&one, 10 + 0.04*float64(i+1), 1}, {&two, 10, 2}} {
@@ -298,12 +298,12 @@ func TestFencesMoveAClockByLittle(t *testing.T) {
 // A record has the first 1,024 bytes of a key, and leaves names out when an event is too large.
 func TestNamesThatAreCutAreNotTheSame(t *testing.T) {
 	t.Parallel()
-	cut := func(when float64, token uint64) flight.Event {
+	cut := func(when float64, token uint64) record.Event {
 		e := took(when, token)
 		e.Key = strings.Repeat("k", 1024)
 		return e
 	}
-	several := func(when float64, token uint64, keys ...string) flight.Event {
+	several := func(when float64, token uint64, keys ...string) record.Event {
 		e := took(when, token)
 		e.Key, e.Keys = keys[0], keys
 		return e
@@ -317,7 +317,7 @@ func TestNamesThatAreCutAreNotTheSame(t *testing.T) {
 // A record that does not say whose events it has, or not of all, is not silent about that.
 func TestARecordSaysWhatItDoesNotHave(t *testing.T) {
 	t.Parallel()
-	for _, about := range []func(a *flight.About){func(a *flight.About) { a.Clients = nil }, func(a *flight.About) { a.LeftOut = 3 }} {
+	for _, about := range []func(a *record.About){func(a *record.About) { a.Clients = nil }, func(a *record.About) { a.LeftOut = 3 }} {
 		told := tellOf(forgery{name: "a", about: about}.of(t, took(1, 1)))
 		require.Len(t, told.Findings, 1)
 		require.Equal(t, story.Gap, told.Findings[0].Matter)
@@ -331,8 +331,8 @@ func TestAnExtensionThatMeetsTheReleaseIsNoLoss(t *testing.T) {
 	t.Parallel()
 	met := did(5, redlock.OpExtend, 1)
 	met.Outcome, met.Validity = "not_held", 0
-	first := []flight.Event{took(1, 1), letGo(2, 1), met, did(2.1, redlock.OpUnlock, 1)}
-	for _, events := range [][]flight.Event{first, {first[0], first[1], first[3], first[2]}} {
+	first := []record.Event{took(1, 1), letGo(2, 1), met, did(2.1, redlock.OpUnlock, 1)}
+	for _, events := range [][]record.Event{first, {first[0], first[1], first[3], first[2]}} {
 		told := tellOf(forgery{name: "a", boot: "one"}.of(t, events...), forgery{name: "b", boot: "one"}.of(t, took(3, 2), letGo(4, 2)))
 		require.Empty(t, told.Findings)
 		require.Equal(t, story.Released, told.Holds[0].End)
@@ -342,8 +342,8 @@ func TestAnExtensionThatMeetsTheReleaseIsNoLoss(t *testing.T) {
 // What somebody has made up may be too much. It ends all the same, and the story says what it leaves out.
 func TestTooMuchIsLeftOut(t *testing.T) {
 	t.Parallel()
-	many := func(n, holders int) []flight.Event {
-		var all []flight.Event
+	many := func(n, holders int) []record.Event {
+		var all []record.Event
 		for i := range n {
 			e := took(1+1e-5*float64(i), uint64(i+1))
 			e.Holders, e.Validity = holders, 90*time.Hour
@@ -367,13 +367,13 @@ func TestTooMuchIsLeftOut(t *testing.T) {
 func TestASmallRecordCostsLittle(t *testing.T) {
 	t.Parallel()
 	var masters, keys []string
-	var begun, ended []flight.Event
+	var begun, ended []record.Event
 	for i := range 64 {
 		masters = append(masters, fmt.Sprint(strings.Repeat("m", 420), i, ":1"))
 		keys = append(keys, fmt.Sprint("k", i))
 		begun = append(begun, met(0.1, masters[i], 0))
 	}
-	votes := func(v redlock.Verdict) []flight.Vote { return slices.Repeat([]flight.Vote{{Verdict: v}}, len(masters)) }
+	votes := func(v redlock.Verdict) []record.Vote { return slices.Repeat([]record.Vote{{Verdict: v}}, len(masters)) }
 	for i := range 140 {
 		e, end := took(1+1e-3*float64(i), uint64(i+1)), letGo(2+1e-3*float64(i), uint64(i+1))
 		if i%2 == 0 {
@@ -383,7 +383,7 @@ func TestASmallRecordCostsLittle(t *testing.T) {
 		e.Keys, e.Votes = keys, votes(redlock.VerdictYes)
 		begun, ended = append(begun, e), append(ended, end)
 	}
-	record := forgery{name: "a", about: func(a *flight.About) { a.Clients[0].Masters = masters }}.of(t, append(begun, ended...)...)
+	record := forgery{name: "a", about: func(a *record.About) { a.Clients[0].Masters = masters }}.of(t, append(begun, ended...)...)
 	told := tellOf(record)
 	size := len(told.HTML(""))
 	for _, f := range told.Findings {
@@ -396,7 +396,7 @@ func TestASmallRecordCostsLittle(t *testing.T) {
 // A lock whose second one is lost is given back while its KeepAlive is told, so that the next one may have it before that is recorded.
 func TestALostSecondLockOverlapsNone(t *testing.T) {
 	t.Parallel()
-	lost := flight.Event{Kind: flight.KindLost, Boot: at(2.001), Key: "k", Outcome: "lost", Detail: "redlock: renew \"k\": lock lost: the second lock failed: gone"}
+	lost := record.Event{Kind: record.KindLost, Boot: at(2.001), Key: "k", Outcome: "lost", Detail: "redlock: renew \"k\": lock lost: the second lock failed: gone"}
 	certain, maybe := overlaps(tellOf(forgery{name: "a", boot: "one"}.of(t, took(1, 1), lost), forgery{name: "b", boot: "one"}.of(t, took(2, 2))))
 	require.Zero(t, certain+maybe)
 }
@@ -404,12 +404,12 @@ func TestALostSecondLockOverlapsNone(t *testing.T) {
 // What a record has not been given in time is a gap: its client may have let go of a lock meanwhile.
 func TestEventsThatWereLeftOutAreAGap(t *testing.T) {
 	t.Parallel()
-	gap := flight.Event{Kind: flight.KindDropped, Boot: at(4), Began: at(2), Dropped: 100}
+	gap := record.Event{Kind: record.KindDropped, Boot: at(4), Began: at(2), Dropped: 100}
 	next := forgery{name: "next", boot: "one"}.of(t, took(5, 2))
 	for _, left := range []bool{false, true} {
-		events := []flight.Event{took(1, 1), met(8, "a:1", 0)}
+		events := []record.Event{took(1, 1), met(8, "a:1", 0)}
 		if left {
-			events = []flight.Event{events[0], gap, events[1]}
+			events = []record.Event{events[0], gap, events[1]}
 		}
 		told := tellOf(forgery{name: "first", boot: "one"}.of(t, events...), next)
 		certain, maybe := overlaps(told)

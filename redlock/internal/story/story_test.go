@@ -16,6 +16,7 @@ import (
 
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/flight"
+	"github.com/redburst/redburst/redlock/internal/record"
 	"github.com/redburst/redburst/redlock/internal/story"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -113,13 +114,13 @@ func (a *actor) releases() {
 	require.NoError(a.scene, a.held.Unlock(a.scene.Context()))
 }
 
-func (a *actor) record() *flight.Record {
+func (a *actor) record() *record.Record {
 	a.scene.Helper()
 	require.Eventually(a.scene, func() bool { return a.Stats().EventsWaiting == 0 }, hanging, time.Millisecond)
 	var b bytes.Buffer
 	_, err := a.rec.WriteTo(&b)
 	require.NoError(a.scene, err)
-	r, err := flight.Read(&b)
+	r, err := record.Read(&b)
 	require.NoError(a.scene, err)
 	return r
 }
@@ -134,7 +135,7 @@ func (s *scene) tell() *story.Story {
 	for _, name := range s.files {
 		f, err := os.Open(name)
 		require.NoError(s, err)
-		r, err := flight.Read(f)
+		r, err := record.Read(f)
 		f.Close()
 		require.NoError(s, err)
 		sources = append(sources, story.Source{Name: filepath.Base(name), Record: r})
@@ -423,7 +424,7 @@ func TestGroupFailsOver(t *testing.T) {
 	<-held.Done()
 	require.Eventually(t, func() bool { // it is recorded, too
 		for e := range first.record().Events() {
-			if e.Kind == flight.KindMaster && e.Phase == redlock.PhaseQuarantined {
+			if e.Kind == record.KindMaster && e.Phase == redlock.PhaseQuarantined {
 				return true
 			}
 		}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
-	"github.com/redburst/redburst/redlock/flight"
+	records "github.com/redburst/redburst/redlock/internal/record"
 	"github.com/redburst/redburst/redlock/internal/story"
 )
 
@@ -53,7 +53,7 @@ func kinds(all []story.Finding) map[string]int {
 }
 
 // readFlight returns nil if there is no record, or one without a whole head.
-func readFlight(path string) (*flight.Record, error) {
+func readFlight(path string) (*records.Record, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -62,8 +62,8 @@ func readFlight(path string) (*flight.Record, error) {
 		return nil, err
 	}
 	defer f.Close()
-	r, err := flight.Read(f)
-	if errors.Is(err, flight.ErrNoRecord) || errors.Is(err, io.ErrUnexpectedEOF) {
+	r, err := records.Read(f)
+	if errors.Is(err, records.ErrNoRecord) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, nil
 	}
 	return r, err

@@ -1,6 +1,56 @@
-package flight
+// Package record reads the records that package flight writes, in the format that both share. This is version 1. All
+// fixed numbers are little-endian. CRC is CRC-32C. A reader refuses a version that it does not know.
+//
+//	at      bytes  what
+//	0       8      "redlock\xf1"
+//	8       4      the version: 1
+//	12      4      P, the bytes of a page: 4,096 to 1,048,576
+//	16      4      N, the number of pages: P * N is 256 MiB at most
+//	20      4      CRC of the first 20 bytes
+//	64      32,736 who wrote it, first copy
+//	32,800  32,736 who wrote it, second copy
+//	65,536  P * N  pages
+//
+// A copy of who wrote it is a number that grows with each write (8 bytes), the length of the text (4), CRC of these 12
+// bytes and the text (4), and the text: an About as JSON. The copy that is whole and has the greater number is
+// right.
+//
+// A page begins with the number of its first event, from 1 on (8 bytes; 0 means that it is not used), the time since boot and
+// that of the wall clock since 1970 from which the times of its first event count (8 and 8, in nanoseconds), CRC of these 24
+// bytes (4), and 4 bytes that are 0. Events follow, one after the other, without gaps in their numbers. An event is the length of its
+// body (2 bytes; 0 ends the page), CRC of the number of the page's first event (8 bytes), the event's own number (8 bytes) and the
+// body (4), and the body. A page whose next event is not whole ends there: it was being written when the process was killed, or
+// it is a former page's.
+//
+// A body is written in varints as those of encoding/binary. u is an unsigned one, s a signed one (zigzag). A text is
+// u: 0 for the empty text; 1, followed by the length (u) and the bytes, for one that is new in this page; n+1 for the
+// nth one of this page that was new. Texts have 1,024 bytes at most. Durations are in nanoseconds.
+//
+//	kind        one byte: see Kind
+//	client      u: the place in About.Clients
+//	boot        s: time since boot, less that of the event before
+//	wall        s: by how much the wall clock has moved against the one since boot since the event before
+//	key         text: the lock's; of a master's event, its address
+//
+//	round       op (text), outcome (text, as redlock.Outcome has it), detail (text), whether masters were asked (one byte),
+//	            took (u; the event is at its end), validity (u), held (u), ttl (u), failures (u), asked (u), holders (u), fence (u), hash of the token
+//	            (8 bytes), number of keys (u) and each (text), number of votes (u), and each: verdict (one byte), and RTT (u), or if
+//	            it has failed, why (text)
+//	wait        nothing
+//	wake        why (text)
+//	waited      outcome (text), detail (text), for how long (u)
+//	handed over fence (u), validity (u), hash of the token (8 bytes)
+//	let go      whether it was given back by the client itself (one byte), hash of the token (8 bytes)
+//	lost        outcome (text), detail (text)
+//	left out    how many events of this client are missing (u), and how long before this the first of them happened (u)
+//	master,     phase (text), error (text), run id (text), by how much its clock is ahead (s), and how much more at
+//	asked       the most (u), its uptime (u), its place in Client.Masters plus 1 (u; older records do not have it)
+//
+// What follows these in a body is of a later version that a reader may ignore.
+package record
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -13,6 +63,32 @@ import (
 
 	"github.com/redburst/redburst/redlock"
 )
+
+// The format.
+const (
+	Magic     = "redlock\xf1"
+	Version   = 1
+	HeadBytes = 64 << 10 // before the first page
+	AboutAt   = 64
+	AboutSize = (HeadBytes - AboutAt) / 2
+	PageHead  = 32
+	EventHead = 6
+	MaxRing   = 256 << 20
+	MaxText   = 1 << 10
+	Numbers   = 16 // bytes in front of a body: what its checksum covers, too
+
+	minPage, maxPage = 4 << 10, 1 << 20
+)
+
+// Castagnoli is the table of CRC-32C.
+var Castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Sum is the checksum of an event, whose body has room for the numbers in front of it.
+func Sum(body []byte, first, number uint64) uint32 {
+	binary.LittleEndian.PutUint64(body, first)
+	binary.LittleEndian.PutUint64(body[8:], number)
+	return crc32.Checksum(body, Castagnoli)
+}
 
 // About says who has written a record.
 type About struct {
@@ -29,6 +105,21 @@ type About struct {
 
 	Clients []Client
 	LeftOut int // clients that there was no room for
+}
+
+// Encode returns the JSON, in so many bytes. What does not fit is left out, and that is said.
+func (a *About) Encode(most int) []byte {
+	for short := *a; ; {
+		text, err := json.Marshal(short)
+		if err != nil {
+			panic(err) // it has nothing that cannot be encoded
+		}
+		if len(text) <= most {
+			return text
+		}
+		n := len(short.Clients) * most / len(text)
+		short.Clients, short.LeftOut = short.Clients[:n], len(a.Clients)-n
+	}
 }
 
 // A Client is one whose events are in a record.
@@ -129,30 +220,30 @@ type page struct {
 }
 
 // ErrNoRecord is an error of Read.
-var ErrNoRecord = errors.New("flight: this is no flight record that this program can read")
+var ErrNoRecord = errors.New("this is no flight record that this program can read")
 
 // Read reads a record. It may come from anybody: Read uses little more memory than the bytes that r has, and never more
 // than 300 MiB. Events uses that of one Event, but who keeps them all can need 40 times as much as the record: see
 // Record.Trim. An error wraps ErrNoRecord, or is r's. A record that was cut short or damaged is read as far as
 // it is whole.
 func Read(r io.Reader) (*Record, error) {
-	head := make([]byte, headBytes)
+	head := make([]byte, HeadBytes)
 	if n, err := io.ReadFull(r, head); err != nil {
-		if n < len(magic) || string(head[:len(magic)]) != magic {
+		if n < len(Magic) || string(head[:len(Magic)]) != Magic {
 			err = ErrNoRecord
 		}
-		return nil, fmt.Errorf("flight: read: %w", plain(err))
+		return nil, fmt.Errorf("read: %w", plain(err))
 	}
 	switch {
-	case string(head[:len(magic)]) != magic:
+	case string(head[:len(Magic)]) != Magic:
 		return nil, ErrNoRecord
-	case binary.LittleEndian.Uint32(head[8:]) != version:
+	case binary.LittleEndian.Uint32(head[8:]) != Version:
 		return nil, fmt.Errorf("%w: it is of version %d", ErrNoRecord, binary.LittleEndian.Uint32(head[8:]))
-	case binary.LittleEndian.Uint32(head[20:]) != crc32.Checksum(head[:20], castagnoli):
+	case binary.LittleEndian.Uint32(head[20:]) != crc32.Checksum(head[:20], Castagnoli):
 		return nil, fmt.Errorf("%w: its head is damaged", ErrNoRecord)
 	}
 	size, n := int64(binary.LittleEndian.Uint32(head[12:])), int64(binary.LittleEndian.Uint32(head[16:]))
-	if size < minPage || size > maxPage || n*size > maxRing {
+	if size < minPage || size > maxPage || n*size > MaxRing {
 		return nil, fmt.Errorf("%w: %d pages of %d bytes", ErrNoRecord, n, size)
 	}
 	out := new(Record)
@@ -165,18 +256,10 @@ func Read(r io.Reader) (*Record, error) {
 			break // it was cut short
 		}
 		if err != nil {
-			return nil, fmt.Errorf("flight: read: %w", err)
+			return nil, fmt.Errorf("read: %w", err)
 		}
 	}
-	slices.SortStableFunc(out.pages, func(a, b page) int {
-		switch {
-		case a.first < b.first:
-			return -1
-		case a.first > b.first:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(out.pages, func(a, b page) int { return cmp.Compare(a.first, b.first) })
 	return out, nil
 }
 
@@ -190,14 +273,14 @@ func plain(err error) error {
 
 func (r *Record) readAbout(head []byte) {
 	latest := uint64(0)
-	for at := aboutAt; at+aboutSize <= headBytes; at += aboutSize {
-		p := head[at : at+aboutSize]
+	for at := AboutAt; at+AboutSize <= HeadBytes; at += AboutSize {
+		p := head[at : at+AboutSize]
 		seq, n := binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint32(p[8:])
-		if n > aboutSize-16 || seq <= latest {
+		if n > AboutSize-16 || seq <= latest {
 			continue
 		}
 		text := p[16 : 16+n]
-		if binary.LittleEndian.Uint32(p[12:]) != crc32.Update(crc32.Checksum(p[:12], castagnoli), castagnoli, text) {
+		if binary.LittleEndian.Uint32(p[12:]) != crc32.Update(crc32.Checksum(p[:12], Castagnoli), Castagnoli, text) {
 			continue
 		}
 		var about About
@@ -209,39 +292,39 @@ func (r *Record) readAbout(head []byte) {
 
 // add takes a page, as far as its events are whole.
 func (r *Record) add(p []byte) {
-	if len(p) < pageHead {
+	if len(p) < PageHead {
 		return
 	}
 	first := binary.LittleEndian.Uint64(p)
 	if first == 0 {
 		return
 	}
-	if binary.LittleEndian.Uint32(p[24:]) != crc32.Checksum(p[:24], castagnoli) {
+	if binary.LittleEndian.Uint32(p[24:]) != crc32.Checksum(p[:24], Castagnoli) {
 		r.BadPages++
 		return
 	}
 	out := page{first: first, next: first, boot: time.Duration(binary.LittleEndian.Uint64(p[8:])), wall: time.Duration(binary.LittleEndian.Uint64(p[16:]))}
-	at := pageHead
+	at := PageHead
 	var body []byte
 	for at+2 <= len(p) {
 		n := int(binary.LittleEndian.Uint16(p[at:]))
 		if n == 0 {
 			break
 		}
-		whole := at+eventHead+n <= len(p)
+		whole := at+EventHead+n <= len(p)
 		if whole {
-			body = append(append(body[:0], make([]byte, numbers)...), p[at+eventHead:at+eventHead+n]...)
-			whole = binary.LittleEndian.Uint32(p[at+2:]) == sum(body, first, out.next)
+			body = append(append(body[:0], make([]byte, Numbers)...), p[at+EventHead:at+EventHead+n]...)
+			whole = binary.LittleEndian.Uint32(p[at+2:]) == Sum(body, first, out.next)
 		}
 		if !whole {
 			r.Torn++
 			break
 		}
-		at += eventHead + n
+		at += EventHead + n
 		out.next++
 	}
 	if out.next > first {
-		out.body = p[pageHead:at:at]
+		out.body = p[PageHead:at:at]
 		r.pages = append(r.pages, out)
 	}
 }
@@ -291,8 +374,8 @@ func (r *Record) Events() iter.Seq[*Event] {
 			body := p.body
 			for number := p.first; number < p.next; number++ {
 				n := int(binary.LittleEndian.Uint16(body))
-				e, ok := d.event(body[eventHead : eventHead+n])
-				body = body[eventHead+n:]
+				e, ok := d.event(body[EventHead : EventHead+n])
+				body = body[EventHead+n:]
 				if !ok {
 					break
 				}
@@ -453,7 +536,7 @@ func (d *decoder) text() string {
 		return d.texts[n-2]
 	}
 	n := d.u()
-	if n > maxText || n > uint64(len(d.body)) {
+	if n > MaxText || n > uint64(len(d.body)) {
 		d.bad, d.body = true, nil
 		return ""
 	}

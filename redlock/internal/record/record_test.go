@@ -1,27 +1,27 @@
-package fuzz
+package record
 
 import (
 	"bytes"
 	"encoding/binary"
 	"hash/crc32"
+	"strings"
 	"testing"
 
-	"github.com/redburst/redburst/redlock/flight"
+	"github.com/stretchr/testify/require"
 )
 
-// flightRecord is a record with one page of these events, as the documentation of package flight has it. An event is its
+// flightRecord is a record with one page of these events, as the comment of the package has it. An event is its
 // length in two bytes, and its body.
 func flightRecord(events []byte) []byte {
 	const pageBytes = 4 << 10
-	table := crc32.MakeTable(crc32.Castagnoli)
 	head := append([]byte("redlock\xf1"), 1, 0, 0, 0)
 	head = binary.LittleEndian.AppendUint32(head, pageBytes)
 	head = binary.LittleEndian.AppendUint32(head, 1)
-	head = binary.LittleEndian.AppendUint32(head, crc32.Checksum(head, table))
+	head = binary.LittleEndian.AppendUint32(head, crc32.Checksum(head, Castagnoli))
 	out := append(head, make([]byte, 64<<10-len(head))...)
 	p := binary.LittleEndian.AppendUint64(nil, 1)
 	p = append(p, make([]byte, 16)...)
-	p = binary.LittleEndian.AppendUint32(p, crc32.Checksum(p, table))
+	p = binary.LittleEndian.AppendUint32(p, crc32.Checksum(p, Castagnoli))
 	p = append(p, 0, 0, 0, 0)
 	for number := uint64(1); len(events) >= 2; number++ {
 		n := int(binary.LittleEndian.Uint16(events))
@@ -29,10 +29,9 @@ func flightRecord(events []byte) []byte {
 			break
 		}
 		body := events[2 : 2+n]
-		sum := binary.LittleEndian.AppendUint64(nil, 1)
-		sum = append(binary.LittleEndian.AppendUint64(sum, number), body...)
 		p = binary.LittleEndian.AppendUint16(p, uint16(n))
-		p = append(binary.LittleEndian.AppendUint32(p, crc32.Checksum(sum, table)), body...)
+		p = binary.LittleEndian.AppendUint32(p, Sum(append(make([]byte, Numbers), body...), 1, number))
+		p = append(p, body...)
 		events = events[2+n:]
 	}
 	return append(append(out, p...), make([]byte, pageBytes-len(p))...)
@@ -64,7 +63,7 @@ func FuzzFlight(f *testing.F) {
 		if !whole {
 			text = flightRecord(text)
 		}
-		r, err := flight.Read(bytes.NewReader(text))
+		r, err := Read(bytes.NewReader(text))
 		if err != nil {
 			return
 		}
@@ -79,20 +78,30 @@ func FuzzFlight(f *testing.F) {
 	})
 }
 
-// What is written here by the documentation is what package flight reads.
+// What is written here by the comment of the package is what is read.
 func TestFlightSeedsAreEvents(t *testing.T) {
-	r, err := flight.Read(bytes.NewReader(flightRecord(flightEvents())))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var kinds []flight.Kind
+	r, err := Read(bytes.NewReader(flightRecord(flightEvents())))
+	require.NoError(t, err)
+	n := 0
 	for e := range r.Events() {
-		kinds = append(kinds, e.Kind)
-		if e.Kind != flight.KindMaster && e.Key != "k" {
-			t.Errorf("%+v", e)
-		}
+		n++
+		require.Equal(t, e.Kind != KindMaster, e.Key == "k", e)
 	}
-	if len(kinds) != 8 || r.Torn+r.BadPages > 0 {
-		t.Fatal(kinds, r.Torn, r.BadPages)
+	require.Equal(t, 8, n)
+	require.Zero(t, r.Torn+r.BadPages)
+}
+
+// What a body claims is not believed.
+func TestBodyIsNotReadPastItsEnd(t *testing.T) {
+	t.Parallel()
+	for _, body := range []string{
+		"", "\x02", "\x02\x00\x02\x00\x01\x7fk", "\x02\x00\x02\x00\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01k",
+		"\x02\x00\x02\x00\x02", "\x02\x00\x02\x00\x7f", "\x05\x00\x02\x00\x00\x07\x091234567",
+		"\x01\x00\x02\x00\x00\x00\x00\x00\x01\x05\x06\x07\x08\x09\x03\x01\x0212345678\x00\x02\x01\x05",
+		"\x01\x00\x02\x00\x00\x00\x00\x00\x01\x05\x06\x07\x08\x09\x03\x01\x0212345678\x41" + strings.Repeat("\x00", 100),
+	} {
+		d := decoder{}
+		_, ok := d.event([]byte(body))
+		require.False(t, ok, "%q", body)
 	}
 }
