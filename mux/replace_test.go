@@ -150,14 +150,14 @@ func TestBadReplacementChangesNothing(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 7)
 	groups := redlocktest.StartGroups(t, 1)
-	inGroupToo := groups.Master(0)
+	inGroupToo := groups.Servers(0).Addr(groups.Master(0))
 	groups.Switch(0)
 	dead, frozen, replica, spare := masters.Addr(2), masters.Addr(3), masters.Addr(4), masters.Addr(5)
-	list := []string{masters.Addr(0), masters.Addr(1), dead, frozen, groups.Addr(0)}
+	list := []string{masters.Addr(0), masters.Addr(1), dead, frozen, groups.Addrs()[0]}
 	m := open(t, mux.Config{Masters: list, Conn: conn.Options{DialTimeout: 2 * time.Second}})
 	waitUp(t, m, 5)
 	for k := range 3 { // who would make it a replica again
-		groups.PauseSentinel(k)
+		groups.Sentinels().Pause(k)
 	}
 	c, err := net.Dial("tcp", inGroupToo)
 	require.NoError(t, err)

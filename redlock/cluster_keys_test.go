@@ -29,8 +29,8 @@ func limited(t *testing.T, clusters *redlocktest.Clusters) redlock.Config {
 			user = append(user, slices.DeleteFunc(slices.Clone(line.rights), func(r string) bool { return r[0] == '~' })...)
 		}
 	}
-	for j := range clusters.Nodes() {
-		_, err := clusters.Do(0, j, append(user, rights.Rules("", rights.Listing)...)...)
+	for j := range clusters.Nodes(0).N() {
+		_, err := clusters.Nodes(0).Do(j, append(user, rights.Rules("", rights.Listing)...)...)
 		require.NoError(t, err)
 	}
 	cfg := onClusters(clusters)
@@ -42,8 +42,8 @@ func limited(t *testing.T, clusters *redlocktest.Clusters) redlock.Config {
 // that no node has refused anything but what newer servers have.
 func requireInSlot(t *testing.T, clusters *redlocktest.Clusters, before ...string) {
 	t.Helper()
-	for j := range clusters.Nodes() {
-		keys, err := clusters.Do(0, j, "KEYS", "*")
+	for j := range clusters.Nodes(0).N() {
+		keys, err := clusters.Nodes(0).Do(j, "KEYS", "*")
 		require.NoError(t, err)
 		for _, key := range keys.([]any) {
 			if !slices.Contains(before, key.(string)) {
@@ -51,7 +51,7 @@ func requireInSlot(t *testing.T, clusters *redlocktest.Clusters, before ...strin
 				require.True(t, strings.HasPrefix(key.(string), locks), key)
 			}
 		}
-		log, err := clusters.Do(0, j, "ACL", "LOG")
+		log, err := clusters.Nodes(0).Do(j, "ACL", "LOG")
 		require.NoError(t, err)
 		for _, entry := range log.([]any) {
 			require.True(t, slices.ContainsFunc(entry.([]any), func(said any) bool {
@@ -67,7 +67,7 @@ func TestEachKindWorksOnACluster(t *testing.T) {
 	t.Parallel()
 	clusters := redlocktest.StartClusters(t, 1, 3, orderedOnly)
 	cfg := limited(t, clusters)
-	cfg.Masters = []string{"cluster://127.0.0.1:1," + clusters.Node(0, 2) + "," + clusters.Node(0, 4)}
+	cfg.Masters = []string{"cluster://127.0.0.1:1," + clusters.Nodes(0).Addr(2) + "," + clusters.Nodes(0).Addr(4)}
 	a, b := openConfig(t, cfg), openConfig(t, cfg)
 	ctx := t.Context()
 	for name, c := range map[string]struct {
@@ -126,12 +126,12 @@ func TestEachKindWorksOnACluster(t *testing.T) {
 	requireInSlot(t, clusters)
 	const gone = 5 // a replica leaves the cluster, is forgotten by the others, and is still in the list
 	for j := range gone {
-		_, err := clusters.Do(0, j, "CLUSTER", "FORGET", clusters.ID(0, gone))
+		_, err := clusters.Nodes(0).Do(j, "CLUSTER", "FORGET", clusters.ID(0, gone))
 		require.NoError(t, err)
 	}
-	_, err = clusters.Do(0, gone, "CLUSTER", "RESET", "HARD")
+	_, err = clusters.Nodes(0).Do(gone, "CLUSTER", "RESET", "HARD")
 	require.NoError(t, err)
-	cfg.Masters = []string{"cluster://" + clusters.Node(0, gone) + "," + clusters.Node(0, 1) + "," + clusters.Node(0, 2)}
+	cfg.Masters = []string{"cluster://" + clusters.Nodes(0).Addr(gone) + "," + clusters.Nodes(0).Addr(1) + "," + clusters.Nodes(0).Addr(2)}
 	require.ErrorIs(t, openConfig(t, cfg).NewMutex("watched", time.Minute).TryLock(ctx), redlock.ErrHeld)
 }
 
@@ -173,7 +173,7 @@ func TestAllAroundALockWorksOnACluster(t *testing.T) {
 				}
 			}
 			for _, key := range others {
-				_, err := clusters.Do(0, owner, "SET", key, "AAAAAAAAAAAAAAAAAAAAAAAAAAA", "PX", "600000")
+				_, err := clusters.Nodes(0).Do(owner, "SET", key, "AAAAAAAAAAAAAAAAAAAAAAAAAAA", "PX", "600000")
 				require.NoError(t, err)
 			}
 			cfg.Owner = "a"
@@ -233,7 +233,7 @@ func TestAllAroundALockWorksOnACluster(t *testing.T) {
 				require.NoError(t, m.TryLock(ctx))
 				held, stop := m.KeepAlive(ctx)
 				becomes(t, func() bool { return asked(t, clusters, owner) > before }, "the master is to notify of %s", key)
-				_, err := clusters.Do(0, owner, "DEL", locks+c.lose)
+				_, err := clusters.Nodes(0).Do(owner, "DEL", locks+c.lose)
 				require.NoError(t, err)
 				<-held.Done()
 				stop()
@@ -332,7 +332,7 @@ func TestAllAroundALockWorksOnACluster(t *testing.T) {
 // asked returns how often a node was asked for the values of locks that are kept alive. It then notifies of changes.
 func asked(t *testing.T, clusters *redlocktest.Clusters, node int) int {
 	t.Helper()
-	stats, err := clusters.Do(0, node, "INFO", "commandstats")
+	stats, err := clusters.Nodes(0).Do(node, "INFO", "commandstats")
 	require.NoError(t, err)
 	return conntest.Calls(stats, "exists")
 }

@@ -35,7 +35,7 @@ var orderedOnly = redlocktest.WithArgs("--cluster-replica-no-failover", "yes")
 // mayTakeOver lets a node of the only cluster take over by itself.
 func mayTakeOver(t *testing.T, clusters *redlocktest.Clusters, j int) {
 	t.Helper()
-	_, err := clusters.Do(0, j, "CONFIG", "SET", "cluster-replica-no-failover", "no")
+	_, err := clusters.Nodes(0).Do(j, "CONFIG", "SET", "cluster-replica-no-failover", "no")
 	require.NoError(t, err)
 }
 
@@ -49,7 +49,7 @@ func takesOver(t *testing.T, clusters *redlocktest.Clusters, i, j int, how ...st
 	}
 	for deadline := time.Now().Add(2 * time.Minute); !has(); {
 		require.True(t, time.Now().Before(deadline), "node %d does not take over", j)
-		clusters.Do(i, j, append([]string{"CLUSTER", "FAILOVER"}, how...)...)
+		clusters.Nodes(i).Do(j, append([]string{"CLUSTER", "FAILOVER"}, how...)...)
 		for tried := time.Now(); !has() && time.Since(tried) < 10*time.Second; { // an order is over after 5 s
 			time.Sleep(20 * time.Millisecond) // before the next look
 		}
@@ -76,21 +76,21 @@ func TestClusterLosesItsMasterUnderLoad(t *testing.T) {
 		{"its replica takes over by itself", func() { takesOver(t, clusters, 0, at^1, "TAKEOVER") }},
 		{"it is cut off from the others, and not from us", func() {
 			mayTakeOver(t, clusters, at^1)
-			clusters.Isolate(0, at)
+			clusters.Isolate(0, at, true)
 		}},
 		{"it is killed", func() {
-			clusters.Rejoin(0, at^1)
+			clusters.Isolate(0, at^1, false)
 			mayTakeOver(t, clusters, at^1)
-			clusters.Kill(0, at)
+			clusters.Nodes(0).Kill(at)
 		}},
 	} {
 		before := at
 		require.Eventually(t, func() bool { // its replica is in step
-			info, err := clusters.Do(0, at^1, "INFO", "replication")
+			info, err := clusters.Nodes(0).Do(at^1, "INFO", "replication")
 			return err == nil && strings.Contains(info.(string), "master_link_status:up") || strings.HasPrefix(c.what, "it is killed")
 		}, time.Minute, 10*time.Millisecond)
 		c.do()
-		at = clusters.Await(0, lockSlot, before)
+		at = clusters.Owner(0, lockSlot, before)
 		load.goesOn("after " + c.what)
 	}
 	load.end()
@@ -118,16 +118,16 @@ func TestOneOfThreeClustersLosesItsMaster(t *testing.T) {
 	load := contend(t, 500*time.Millisecond, a, b)
 	for i, how := range [][]string{{}, {"TAKEOVER"}} {
 		takesOver(t, clusters, i, 1, how...)
-		phases.awaits(t, clusters.Addr(i), "quarantined")
+		phases.awaits(t, clusters.Addrs()[i], "quarantined")
 		load.goesOn("meanwhile")
-		_, err := clusters.Do(i, 1, "DEL", locks+"held") // as if it had forgotten it
+		_, err := clusters.Nodes(i).Do(1, "DEL", locks+"held") // as if it had forgotten it
 		require.NoError(t, err)
 		for _, c := range []*redlock.Client{a, b} {
 			reaches(t, c, i, "up")
 		}
 		load.goesOn("after " + fmt.Sprint(how))
 		require.Eventually(t, func() bool { // the next one is to lose it, and then two must have it
-			token, err := clusters.Do(i, 1, "GET", locks+"held")
+			token, err := clusters.Nodes(i).Do(1, "GET", locks+"held")
 			return err == nil && token == m.Token()
 		}, time.Minute, 5*time.Millisecond)
 	}
@@ -147,7 +147,7 @@ func TestLockOnTheOnlyClusterIsLostInAFailover(t *testing.T) {
 	held, stop := m.KeepAlive(t.Context())
 	defer stop()
 	require.Eventually(t, func() bool {
-		v, err := clusters.Do(0, at^1, "DBSIZE")
+		v, err := clusters.Nodes(0).Do(at^1, "DBSIZE")
 		return err == nil && v == int64(2) // one is the witness
 	}, busy, 5*time.Millisecond, "the replica has it")
 	began := time.Now()
@@ -157,7 +157,7 @@ func TestLockOnTheOnlyClusterIsLostInAFailover(t *testing.T) {
 	require.Less(t, time.Since(began), 9*time.Second)
 	require.ErrorIs(t, m.Unlock(t.Context()), redlock.ErrNotHeld)
 	require.Eventually(t, func() bool {
-		v, err := clusters.Do(0, at^1, "DBSIZE")
+		v, err := clusters.Nodes(0).Do(at^1, "DBSIZE")
 		return err == nil && v == int64(1)
 	}, 9*time.Second-time.Since(began), 5*time.Millisecond, "the new master has the release")
 	err := c.NewMutex("k", time.Second).TryLock(t.Context())
@@ -174,7 +174,7 @@ func TestANewClientLearnsOfAFailover(t *testing.T) {
 	clusters := redlocktest.StartClusters(t, 1, 1, orderedOnly)
 	cfg := onClusters(clusters)
 	openConfig(t, cfg)
-	n, err := clusters.Do(0, 0, "DBSIZE")
+	n, err := clusters.Nodes(0).Do(0, "DBSIZE")
 	require.NoError(t, err)
 	require.Zero(t, n, "who takes no lock leaves nothing")
 	cfg.RestartGuard = 2 * time.Second
@@ -202,7 +202,7 @@ func TestANewClientLearnsOfAFailover(t *testing.T) {
 	for c, err := range openConfig(t, cfg).Locks(t.Context(), "") {
 		require.Fail(t, "it is no lock", "%v %v", c, err)
 	}
-	_, err = clusters.Do(0, 0, "FLUSHALL")
+	_, err = clusters.Nodes(0).Do(0, "FLUSHALL")
 	require.NoError(t, err)
 	require.True(t, quarantined(openConfig(t, cfg)), "what has lost the witness has lost locks, too")
 }
@@ -217,7 +217,7 @@ func TestANewClientDoesNotBelieveWhoWasGivenTheSlotOfTheDead(t *testing.T) {
 	cfg := onClusters(clusters)
 	cfg.RestartGuard = time.Second
 	require.Eventually(t, func() bool { // it has been a master for longer than that
-		info, err := clusters.Do(0, heir, "INFO", "server")
+		info, err := clusters.Nodes(0).Do(heir, "INFO", "server")
 		require.NoError(t, err)
 		var up int
 		_, rest, _ := strings.Cut(info.(string), "uptime_in_seconds:")
@@ -225,7 +225,7 @@ func TestANewClientDoesNotBelieveWhoWasGivenTheSlotOfTheDead(t *testing.T) {
 		require.NoError(t, err)
 		return up > 3
 	}, busy, 50*time.Millisecond)
-	info, err := clusters.Do(0, heir, "CLUSTER", "SLOTS")
+	info, err := clusters.Nodes(0).Do(heir, "CLUSTER", "SLOTS")
 	require.NoError(t, err)
 	var slots []string // of the shard that dies
 	for _, r := range info.([]any) {
@@ -235,18 +235,18 @@ func TestANewClientDoesNotBelieveWhoWasGivenTheSlotOfTheDead(t *testing.T) {
 			}
 		}
 	}
-	clusters.Kill(0, from^1)
-	clusters.Kill(0, from)
+	clusters.Nodes(0).Kill(from ^ 1)
+	clusters.Nodes(0).Kill(from)
 	require.Eventually(t, func() bool { // a node may read what the dead has said once more in between
 		for _, node := range []int{heir, heir + 2} {
-			clusters.Do(0, node, append([]string{"CLUSTER", "DELSLOTS"}, slots...)...)
+			clusters.Nodes(0).Do(node, append([]string{"CLUSTER", "DELSLOTS"}, slots...)...)
 		}
-		_, err = clusters.Do(0, heir, append([]string{"CLUSTER", "ADDSLOTS"}, slots...)...)
+		_, err = clusters.Nodes(0).Do(heir, append([]string{"CLUSTER", "ADDSLOTS"}, slots...)...)
 		return err == nil
 	}, busy, 20*time.Millisecond)
-	_, err = clusters.Do(0, heir, "CLUSTER", "BUMPEPOCH")
+	_, err = clusters.Nodes(0).Do(heir, "CLUSTER", "BUMPEPOCH")
 	require.NoError(t, err)
-	require.Equal(t, heir, clusters.Await(0, lockSlot, from))
+	require.Equal(t, heir, clusters.Owner(0, lockSlot, from))
 	err = openConfig(t, cfg).NewMutex("k", time.Second).TryLock(t.Context())
 	_, is := errors.AsType[*mux.QuarantineError](err)
 	require.True(t, is, err)
@@ -263,20 +263,20 @@ func TestASlotThatWasAwayForAMoment(t *testing.T) {
 	used(t, b, time.Minute)
 	for range 2 { // what was away once is followed again
 		reaches(t, a, 0, "up")
-		clusters.StopReplication(0, at^1)
+		clusters.StopReplication(0, at^1, true)
 		m := a.NewMutex("k", 20*time.Second)
 		require.NoError(t, m.Lock(t.Context()))
 		held, stop := m.KeepAlive(t.Context())
 		for _, node := range []int{at ^ 1, at} {
 			if node == at {
-				clusters.GoOnReplicating(0, at^1)
+				clusters.StopReplication(0, at^1, false)
 				require.Eventually(t, func() bool {
-					info, err := clusters.Do(0, at, "INFO", "replication")
+					info, err := clusters.Nodes(0).Do(at, "INFO", "replication")
 					require.NoError(t, err)
 					return strings.Contains(info.(string), "master_link_status:up")
 				}, time.Minute, 2*time.Millisecond)
 			}
-			_, err := clusters.Do(0, node, "CLUSTER", "FAILOVER", "TAKEOVER")
+			_, err := clusters.Nodes(0).Do(node, "CLUSTER", "FAILOVER", "TAKEOVER")
 			require.NoError(t, err)
 		}
 		n := b.NewMutex("k", 20*time.Second) // it asks before anybody has looked again
@@ -289,7 +289,7 @@ func TestASlotThatWasAwayForAMoment(t *testing.T) {
 		require.ErrorIs(t, context.Cause(held), redlock.ErrLost)
 		stop()
 		require.Eventually(t, func() bool { return phase(b, 0) == "quarantined" }, 10*time.Second, 5*time.Millisecond)
-		clusters.Await(0, lockSlot, at^1)
+		clusters.Owner(0, lockSlot, at^1)
 		m.Unlock(t.Context())
 	}
 }
@@ -299,21 +299,21 @@ func TestASlotThatWasAwayForAMoment(t *testing.T) {
 func TestAListedNodeOfAnotherClusterIsAlone(t *testing.T) {
 	t.Parallel()
 	for how, c := range map[string]struct {
-		end, begin func(c *redlocktest.Clusters, j int)
+		end, begin func(nodes *redlocktest.Masters, j int)
 	}{
-		"silent": {func(c *redlocktest.Clusters, j int) { c.Pause(0, j) }, func(c *redlocktest.Clusters, j int) { c.Resume(0, j) }},
-		"gone":   {func(c *redlocktest.Clusters, j int) { c.Kill(0, j) }, func(c *redlocktest.Clusters, j int) { c.Restart(0, j) }},
+		"silent": {(*redlocktest.Masters).Pause, (*redlocktest.Masters).Resume},
+		"gone":   {(*redlocktest.Masters).Kill, (*redlocktest.Masters).Restart},
 	} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			clusters := redlocktest.StartClusters(t, 2, 1, orderedOnly)
 			cfg := onClusters(clusters)
-			cfg.Masters = []string{clusters.Addr(0) + "," + clusters.Node(1, 0)}
+			cfg.Masters = []string{clusters.Addrs()[0] + "," + clusters.Nodes(1).Addr(0)}
 			cfg.DialTimeout = 300 * time.Millisecond
 			was := openConfig(t, cfg)
 			reaches(t, was, 0, "up")
-			for j := range clusters.Nodes() {
-				c.end(clusters, j)
+			for j := range clusters.Nodes(0).N() {
+				c.end(clusters.Nodes(0), j)
 			}
 			starts, err := redlock.New(cfg)
 			require.NoError(t, err)
@@ -321,14 +321,14 @@ func TestAListedNodeOfAnotherClusterIsAlone(t *testing.T) {
 			for _, client := range []*redlock.Client{was, starts} {
 				require.Eventually(t, func() bool { // a dial has asked the stranger, and all others in vain
 					m := client.Stats().Masters[0]
-					return strings.Contains(m.Err, clusters.Node(1, 0)+" says")
+					return strings.Contains(m.Err, clusters.Nodes(1).Addr(0)+" says")
 				}, time.Minute, 5*time.Millisecond)
 			}
-			n, err := clusters.Do(1, 0, "DBSIZE")
+			n, err := clusters.Nodes(1).Do(0, "DBSIZE")
 			require.NoError(t, err)
 			require.Zero(t, n)
-			for j := range clusters.Nodes() {
-				c.begin(clusters, j)
+			for j := range clusters.Nodes(0).N() {
+				c.begin(clusters.Nodes(0), j)
 			}
 			for _, client := range []*redlock.Client{was, starts} {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -360,7 +360,7 @@ func TestClusterThatIsDownForAMomentForgetsNothing(t *testing.T) {
 	require.NoError(t, held.TryLock(t.Context()))
 	for j := range 6 {
 		if j != at && j != at^1 {
-			clusters.Pause(0, j)
+			clusters.Nodes(0).Pause(j)
 		}
 	}
 	require.Eventually(t, func() bool {
@@ -371,7 +371,7 @@ func TestClusterThatIsDownForAMomentForgetsNothing(t *testing.T) {
 	}, time.Minute, 5*time.Millisecond)
 	for j := range 6 {
 		if j != at && j != at^1 {
-			clusters.Resume(0, j)
+			clusters.Nodes(0).Resume(j)
 		}
 	}
 	require.Equal(t, at, clusters.Owner(0, lockSlot))
@@ -395,10 +395,10 @@ func TestAnnouncedPlacesOfNodesAreFollowed(t *testing.T) {
 	c := openConfig(t, cfg)
 	m := c.NewMutex("k", time.Minute)
 	require.NoError(t, m.TryLock(t.Context()))
-	require.Equal(t, clusters.Node(0, 0), placeOf(t, clusters))
+	require.Equal(t, clusters.Nodes(0).Addr(0), placeOf(t, clusters))
 	for j := range 2 {
 		for _, args := range [][]string{{"cluster-announce-hostname", "localhost"}, {"cluster-preferred-endpoint-type", "hostname"}} {
-			if _, err := clusters.Do(0, j, "CONFIG", "SET", args[0], args[1]); err != nil {
+			if _, err := clusters.Nodes(0).Do(j, "CONFIG", "SET", args[0], args[1]); err != nil {
 				t.Skip("it announces no names: ", err)
 			}
 		}
@@ -416,7 +416,7 @@ func TestAnnouncedPlacesOfNodesAreFollowed(t *testing.T) {
 // placeOf returns where a connection to the only cluster leads.
 func placeOf(t *testing.T, clusters *redlocktest.Clusters) string {
 	t.Helper()
-	addr, err := conn.ParseAddress(clusters.Addr(0))
+	addr, err := conn.ParseAddress(clusters.Addrs()[0])
 	require.NoError(t, err)
 	c, err := conn.Dial(t.Context(), addr, conn.Options{ClusterKey: locks, DialTimeout: busy})
 	require.NoError(t, err)

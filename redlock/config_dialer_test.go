@@ -91,14 +91,14 @@ func TestADialerMapsWhatSentinelsName(t *testing.T) {
 	groups := redlocktest.StartGroups(t, 1)
 	way := &mapping{}
 	const named = "192.0.2.1:6379"
-	way.to.Store(named, groups.Master(0))
-	_, list, _ := strings.Cut(groups.Addr(0), "://")
+	way.to.Store(named, groups.Servers(0).Addr(groups.Master(0)))
+	_, list, _ := strings.Cut(groups.Addrs()[0], "://")
 	list, name, _ := strings.Cut(list, "/")
 	var sentinels []string
 	for j, at := range strings.Split(list, ",") {
-		_, err := groups.Sentinel(j, "SENTINEL", "REMOVE", name)
+		_, err := groups.Sentinels().Do(j, "SENTINEL", "REMOVE", name)
 		require.NoError(t, err)
-		_, err = groups.Sentinel(j, "SENTINEL", "MONITOR", name, "192.0.2.1", "6379", "2")
+		_, err = groups.Sentinels().Do(j, "SENTINEL", "MONITOR", name, "192.0.2.1", "6379", "2")
 		require.NoError(t, err)
 		sentinels = append(sentinels, fmt.Sprintf("sentinel-%d.invalid:26379", j+1))
 		way.to.Store(sentinels[j], at)
@@ -118,23 +118,23 @@ func TestADialerMapsWhatClustersName(t *testing.T) {
 	clusters := redlocktest.StartClusters(t, 1, 3, orderedOnly)
 	way := &mapping{}
 	var list, names []string
-	for j := range clusters.Nodes() {
-		_, port, err := net.SplitHostPort(clusters.Node(0, j))
+	for j := range clusters.Nodes(0).N() {
+		_, port, err := net.SplitHostPort(clusters.Nodes(0).Addr(j))
 		require.NoError(t, err)
 		host := fmt.Sprintf("node-%d.invalid", j+1)
-		if _, err = clusters.Do(0, j, "CONFIG", "SET", "cluster-announce-hostname", host); err != nil {
+		if _, err = clusters.Nodes(0).Do(j, "CONFIG", "SET", "cluster-announce-hostname", host); err != nil {
 			t.Skip("this server announces no names: ", err)
 		}
-		_, err = clusters.Do(0, j, "CONFIG", "SET", "cluster-preferred-endpoint-type", "hostname")
+		_, err = clusters.Nodes(0).Do(j, "CONFIG", "SET", "cluster-preferred-endpoint-type", "hostname")
 		require.NoError(t, err)
 		names = append(names, net.JoinHostPort(host, port))
-		way.to.Store(names[j], clusters.Node(0, j))
+		way.to.Store(names[j], clusters.Nodes(0).Addr(j))
 	}
-	for j := range clusters.Nodes() { // and all have heard of all
+	for j := range clusters.Nodes(0).N() { // and all have heard of all
 		require.Eventually(t, func() bool {
-			said, err := clusters.Do(0, j, "CLUSTER", "SLOTS")
+			said, err := clusters.Nodes(0).Do(j, "CLUSTER", "SLOTS")
 			require.NoError(t, err)
-			return strings.Count(fmt.Sprint(said), ".invalid") >= clusters.Nodes()
+			return strings.Count(fmt.Sprint(said), ".invalid") >= clusters.Nodes(0).N()
 		}, time.Minute, 10*time.Millisecond)
 	}
 	for _, j := range []int{0, 1, 2} {

@@ -30,7 +30,7 @@ func TestLockThatNeedsAReplacedMasterIsLostAtOnce(t *testing.T) {
 	for i := range 3 {
 		reaches(t, c, i, "up")
 	}
-	_, err := groups.Do(2, "SET", "k", "foreign")
+	_, err := groups.Servers(2).Do(groups.Master(2), "SET", "k", "foreign")
 	require.NoError(t, err)
 	// A busy machine may need half a minute for the switch (sentinels that stood still
 	// trust their clocks no more).
@@ -87,9 +87,9 @@ func TestFailoversKeepExclusionAndService(t *testing.T) {
 	for i := range n {
 		was := groups.Master(i)
 		if i%2 == 0 {
-			groups.Kill(i)
+			groups.Servers(i).Kill(was)
 			f.goesOn("while a master is gone")
-			groups.Await(i, was)
+			groups.Master(i, was)
 		} else {
 			groups.Switch(i)
 		}
@@ -109,10 +109,10 @@ func TestFailoversKeepExclusionAndService(t *testing.T) {
 func TestSentinelsMayFail(t *testing.T) {
 	t.Parallel()
 	groups := redlocktest.StartGroups(t, 1)
-	at, err := net.Dial("tcp", groups.Master(0))
+	at, err := net.Dial("tcp", groups.Servers(0).Addr(groups.Master(0)))
 	require.NoError(t, err)
 	defer at.Close()
-	groups.PauseSentinel(0)
+	groups.Sentinels().Pause(0)
 	phases := make(chan string, 1000)
 	cfg := redlock.Config{Masters: groups.Addrs(), RoundTimeout: busy, DialTimeout: busy}
 	watched := cfg
@@ -120,9 +120,9 @@ func TestSentinelsMayFail(t *testing.T) {
 	c := openConfig(t, watched)
 	comesUp(t, phases)
 	used(t, c, long)
-	groups.KillSentinel(0)
+	groups.Sentinels().Kill(0)
 	used(t, openConfig(t, cfg), long)
-	groups.KillSentinel(1)
+	groups.Sentinels().Kill(1)
 	used(t, c, long)
 	fmt.Fprint(at, "CLIENT KILL TYPE normal\r\n")
 	for conntest.Soon(t, "the connection is lost", phases) == "up" {
@@ -134,7 +134,7 @@ func TestSentinelsMayFail(t *testing.T) {
 	require.ErrorContains(t, err, "2 of 3 sentinels must name the same master of group group0")
 	cfg.TrustAnySentinel = true
 	used(t, openConfig(t, cfg), long)
-	addr, err := conn.ParseAddress(groups.Addr(0) + "x")
+	addr, err := conn.ParseAddress(groups.Addrs()[0] + "x")
 	require.NoError(t, err)
 	_, err = conn.Dial(t.Context(), addr, conn.Options{DialTimeout: busy})
 	require.ErrorContains(t, err, "group0x")
@@ -145,12 +145,12 @@ func TestSentinelsMayHaveAPassword(t *testing.T) {
 	t.Parallel()
 	groups := redlocktest.StartGroups(t, 1)
 	for j := range 3 {
-		_, err := groups.Sentinel(j, "ACL", "SETUSER", "watcher", "on", ">watch", "+@all", "allchannels")
+		_, err := groups.Sentinels().Do(j, "ACL", "SETUSER", "watcher", "on", ">watch", "+@all", "allchannels")
 		if err != nil && strings.Contains(err.Error(), "unknown command") {
 			t.Skip("sentinels have users from Redis 6.2 on")
 		}
 		require.NoError(t, err)
-		_, err = groups.Sentinel(j, "ACL", "SETUSER", "default", "-sentinel|get-master-addr-by-name", "-subscribe")
+		_, err = groups.Sentinels().Do(j, "ACL", "SETUSER", "default", "-sentinel|get-master-addr-by-name", "-subscribe")
 		require.NoError(t, err)
 	}
 	phases := make(chan string, 1000)
@@ -163,7 +163,7 @@ func TestSentinelsMayHaveAPassword(t *testing.T) {
 	comesUp(t, phases)
 	used(t, c, 100*time.Millisecond)
 	require.Eventually(t, func() bool { // it may find no replica that it likes at the moment
-		_, err := groups.Sentinel(0, "SENTINEL", "FAILOVER", groups.Name(0))
+		_, err := groups.Sentinels().Do(0, "SENTINEL", "FAILOVER", "group0")
 		return err == nil || strings.HasPrefix(err.Error(), "INPROG")
 	}, time.Minute, 100*time.Millisecond)
 	for conntest.Soon(t, "the old master is left", phases) == "up" {
@@ -211,7 +211,7 @@ func BenchmarkFailover(b *testing.B) {
 		}
 		acquire(func(d time.Duration) bool { return d > time.Second })
 		report("before", acquire(func(d time.Duration) bool { return d > 3*time.Second }))
-		groups.Kill(0)
+		groups.Servers(0).Kill(groups.Master(0))
 		killed := time.Now()
 		var replaced time.Duration
 		report("meanwhile", acquire(func(time.Duration) bool {

@@ -367,7 +367,7 @@ func TestOneEndpointIsAWholeCluster(t *testing.T) {
 			clusters := redlocktest.StartClusters(t, 1, 1)
 			ports := make(chan string, 1)
 			port := sync.OnceValue(func() string { return <-ports })
-			addr := rewriting(t, clusters.Node(0, 0), func(args []string) []string {
+			addr := rewriting(t, clusters.Nodes(0).Addr(0), func(args []string) []string {
 				if !strings.EqualFold(args[0], "CLUSTER") {
 					return args
 				}

@@ -79,7 +79,7 @@ func TestGroupsAndClustersVoteAtOnce(t *testing.T) {
 	_, err := takes(t, cfg)
 	require.NoError(t, err)
 	cfg.Prefix = "{b}:" // in the first shard, so its node can have a later epoch
-	bumped, err := clusters.Do(0, clusters.Owner(0, conn.HashSlot(cfg.Prefix)), "CLUSTER", "BUMPEPOCH")
+	bumped, err := clusters.Nodes(0).Do(clusters.Owner(0, conn.HashSlot(cfg.Prefix)), "CLUSTER", "BUMPEPOCH")
 	require.NoError(t, err)
 	require.Contains(t, bumped, "BUMPED")
 	_, err = takes(t, cfg)

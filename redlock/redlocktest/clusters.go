@@ -34,17 +34,18 @@ const (
 type Clusters struct {
 	tb      testing.TB // nil without a test
 	group   *processes.Group
-	nodes   [][]*clusterNode // by cluster
+	all     []*cluster
 	closing sync.Once
 }
 
-// A clusterNode is a node of a cluster.
-type clusterNode struct {
-	*server
-	id   string
-	bus  *bus
-	link *link // in front of its port; nil without WithLinks
+// A cluster is one of Clusters. Each of its nodes has the same place in all of these.
+type cluster struct {
+	nodes *Masters
+	ids   []string
+	buses []*bus
 }
+
+func (k *cluster) server(j int) *server { return k.nodes.masters[j].(*server) }
 
 // StartClusters starts n clusters of some shards each on free ports of 127.0.0.1, without
 // persistence, and returns when all nodes serve. The slots are shared evenly among the shards. They
@@ -56,11 +57,10 @@ type clusterNode struct {
 func StartClusters(tb testing.TB, n, shards int, opts ...Option) *Clusters {
 	tb.Helper()
 	needed(tb)
-	c, err := RunClusters(n, shards, opts...)
+	c, err := startClusters(tb, n, shards, opts)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	c.tb = tb
 	tb.Cleanup(c.Close)
 	return c
 }
@@ -68,8 +68,12 @@ func StartClusters(tb testing.TB, n, shards int, opts ...Option) *Clusters {
 // RunClusters is [StartClusters] without a test. The caller must call [Clusters.Close]. A missing
 // redis-server is an error that says what to install.
 func RunClusters(n, shards int, opts ...Option) (*Clusters, error) {
+	return startClusters(nil, n, shards, opts)
+}
+
+func startClusters(tb testing.TB, n, shards int, opts []Option) (*Clusters, error) {
 	for try := 1; ; try++ {
-		c := &Clusters{}
+		c := &Clusters{tb: tb}
 		holdBlock()
 		err := c.start(n, shards, opts)
 		if err == nil {
@@ -95,35 +99,30 @@ func (c *Clusters) start(n, shards int, opts []Option) (err error) {
 		return err
 	}
 	choosable := hasClusterPort(bin)
+	var starting sync.WaitGroup
+	errs := make([]error, n*2*shards)
 	for i := range n {
-		var nodes []*clusterNode
+		k := &cluster{nodes: noServers(c.tb, "node")}
+		c.all = append(c.all, k)
 		for j := range 2 * shards {
-			node := &clusterNode{id: fmt.Sprintf("%x", sha1.Sum(fmt.Appendf(nil, "%d/%d", i, j)))}
-			node.server = newServer(bin, len(c.nodes)*2*shards+j, c.group, o)
-			nodes = append(nodes, node)
-		}
-		c.nodes = append(c.nodes, nodes)
-		for _, node := range nodes {
-			if err := node.prepare(o, choosable); err != nil {
+			id := fmt.Sprintf("%x", sha1.Sum(fmt.Appendf(nil, "%d/%d", i, j)))
+			if err := k.add(newServer(bin, i*2*shards+j, c.group, o), id, o, choosable); err != nil {
 				return err
 			}
 		}
-		for j, node := range nodes {
-			if err := os.WriteFile(filepath.Join(node.dir, "nodes.conf"), nodesConf(nodes, j), 0o600); err != nil {
+		for j := range k.ids {
+			if err := os.WriteFile(filepath.Join(k.server(j).dir, "nodes.conf"), k.conf(j), 0o600); err != nil {
 				return err
 			}
 		}
 	}
-	var starting sync.WaitGroup
-	errs := make([]error, n*2*shards)
-	for i := range n {
-		for j, node := range c.nodes[i] {
-			starting.Go(func() {
-				node.mu.Lock()
-				defer node.mu.Unlock()
-				errs[i*2*shards+j] = node.server.start()
-			})
-		}
+	for i := range errs {
+		starting.Go(func() {
+			s := c.all[i/(2*shards)].server(i % (2 * shards))
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			errs[i] = s.start()
+		})
 	}
 	starting.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -131,7 +130,7 @@ func (c *Clusters) start(n, shards int, opts []Option) (err error) {
 	}
 	for i := range n {
 		for j := 0; j < 2*shards; j += 2 {
-			s := c.nodes[i][j].server
+			s := c.all[i].server(j)
 			aged.Add(runID(s), said(s, "cluster_my_epoch", "CLUSTER", "INFO"))
 		}
 	}
@@ -145,37 +144,46 @@ func (c *Clusters) start(n, shards int, opts []Option) (err error) {
 	})
 }
 
-// prepare gives a node its directory, its ports and its arguments.
-func (n *clusterNode) prepare(o options, choosable bool) (err error) {
-	if err := os.Mkdir(n.dir, 0o700); err != nil {
+// add adds a node, and gives it its directory, its ports and its arguments.
+func (k *cluster) add(s *server, id string, o options, choosable bool) (err error) {
+	k.nodes.masters, k.ids = append(k.nodes.masters, s), append(k.ids, id)
+	if err := os.Mkdir(s.dir, 0o700); err != nil {
 		return err
 	}
-	if n.port, err = freePort(); err != nil {
+	if s.port, err = freePort(); err != nil {
 		return err
 	}
-	port := n.port + 10000
-	n.args = []string{"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
+	port := s.port + 10000
+	s.args = []string{"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
 		"--cluster-node-timeout", strconv.FormatInt(nodeTimeout.Milliseconds(), 10),
 		"--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"}
 	if choosable {
 		if port, err = freePort(); err != nil {
 			return err
 		}
-		n.args = append(n.args, "--cluster-port", strconv.Itoa(port))
+		s.args = append(s.args, "--cluster-port", strconv.Itoa(port))
 	}
-	if n.bus, err = newBus(port, n.id); err != nil {
+	b, err := newBus(port, id)
+	if err != nil {
 		return err
 	}
-	n.args = append(n.args, "--cluster-announce-bus-port", strconv.Itoa(n.bus.port()))
+	k.buses = append(k.buses, b)
+	s.args = append(s.args, "--cluster-announce-bus-port", strconv.Itoa(b.port()))
 	if o.links {
-		if n.link, err = newLink(localhost(n.port)); err != nil {
+		l, err := newLink(localhost(s.port))
+		if err != nil {
 			return err
 		}
-		_, port, _ := strings.Cut(n.link.addr(), ":")
-		n.args = append(n.args, "--cluster-announce-port", port)
+		k.nodes.links = append(k.nodes.links, l)
+		s.args = append(s.args, "--cluster-announce-port", portOf(l.addr()))
 	}
-	n.args = append(n.args, o.args...)
+	s.args = append(s.args, o.args...)
 	return nil
+}
+
+func portOf(addr string) string {
+	_, port, _ := strings.Cut(addr, ":")
+	return port
 }
 
 // hasClusterPort reports whether the server can be told the port of its cluster bus.
@@ -189,19 +197,19 @@ func hasClusterPort(bin string) bool {
 	return major >= 7
 }
 
-// nodesConf is the file in which a node remembers its cluster, as if it had been in it before.
-func nodesConf(nodes []*clusterNode, me int) (conf []byte) {
-	shards := len(nodes) / 2
-	for j, n := range nodes {
+// conf is the file in which a node remembers its cluster, as if it had been in it before.
+func (k *cluster) conf(me int) (conf []byte) {
+	shards := len(k.ids) / 2
+	for j, id := range k.ids {
 		flags, of, epoch := "master", "-", j/2+1
 		if j%2 == 1 {
 			// Redis before 7 takes an epoch here for the replica's own, and then CLUSTER FAILOVER TAKEOVER chooses no new one.
-			flags, of, epoch = "slave", nodes[j-1].id, 0
+			flags, of, epoch = "slave", k.ids[j-1], 0
 		}
 		if j == me {
 			flags = "myself," + flags
 		}
-		conf = fmt.Appendf(conf, "%s 127.0.0.1:%s@%d %s %s 0 0 %d connected", n.id, n.shownPort(), n.bus.port(), flags, of, epoch)
+		conf = fmt.Appendf(conf, "%s 127.0.0.1:%s@%d %s %s 0 0 %d connected", id, portOf(k.nodes.Addr(j)), k.buses[j].port(), flags, of, epoch)
 		if j%2 == 0 {
 			conf = fmt.Appendf(conf, " %d-%d", j/2*clusterSlots/shards, (j/2+1)*clusterSlots/shards-1)
 		}
@@ -210,32 +218,19 @@ func nodesConf(nodes []*clusterNode, me int) (conf []byte) {
 	return fmt.Appendf(conf, "vars currentEpoch %d lastVoteEpoch 0\n", shards)
 }
 
-// shownPort is the port that a node announces.
-func (n *clusterNode) shownPort() string {
-	_, port, _ := strings.Cut(n.shown(), ":")
-	return port
-}
-
-// shown is the address that a node announces.
-func (n *clusterNode) shown() string {
-	if n.link != nil {
-		return n.link.addr()
-	}
-	return n.addr()
-}
-
 // Ready is nil if all nodes of cluster i serve, and each master has a replica in step. The error says what is missing.
 func (c *Clusters) Ready(i int) error {
-	for j := range c.nodes[i] {
-		info, err := c.Do(i, j, "CLUSTER", "INFO")
+	nodes := c.Nodes(i)
+	for j := range nodes.N() {
+		info, err := nodes.Do(j, "CLUSTER", "INFO")
 		if err != nil {
 			return err
 		}
 		if text := info.(string); !strings.Contains(text, "cluster_state:ok") ||
-			!strings.Contains(text, fmt.Sprintf("cluster_known_nodes:%d\r", len(c.nodes[i]))) {
+			!strings.Contains(text, fmt.Sprintf("cluster_known_nodes:%d\r", nodes.N())) {
 			return fmt.Errorf("node %d of cluster %d is not ready: %s", j, i, text)
 		}
-		info, err = c.Do(i, j, "INFO", "replication")
+		info, err = nodes.Do(j, "INFO", "replication")
 		if err != nil {
 			return err
 		}
@@ -251,77 +246,61 @@ func (c *Clusters) Ready(i int) error {
 func (c *Clusters) Close() { c.closing.Do(c.close) }
 
 func (c *Clusters) close() {
-	var ending sync.WaitGroup
+	var all []*Masters
 	var addrs []string
-	for _, nodes := range c.nodes {
-		for _, n := range nodes {
-			addrs = append(addrs, n.addr())
-			if n.bus != nil {
-				addrs = append(addrs, localhost(n.bus.to), localhost(n.bus.port()))
-				ending.Go(n.bus.close)
-			}
-			if n.link != nil {
-				addrs = append(addrs, n.link.addr())
-				ending.Go(n.link.close)
-			}
-			ending.Go(func() { n.kill() })
+	for _, k := range c.all {
+		all = append(all, k.nodes)
+		for _, b := range k.buses {
+			addrs = append(addrs, localhost(b.to), localhost(b.port()))
+			b.close()
 		}
 	}
-	ending.Wait()
-	if c.group != nil {
-		c.group.Close()
-	}
+	closeAll(c.group, all...)
 	releaseBlock(addrs)
 }
 
-// N returns the number of clusters.
-func (c *Clusters) N() int { return len(c.nodes) }
-
-// Nodes returns the number of nodes of each cluster.
-func (c *Clusters) Nodes() int { return len(c.nodes[0]) }
-
-// Addr returns the address of cluster i, as redlock.Config.Masters takes it: cluster:// with the
+// Addrs returns the addresses of all clusters, as redlock.Config.Masters takes them: cluster:// with the
 // first master of each shard, or with both nodes of the only one.
-func (c *Clusters) Addr(i int) string {
-	var all []string
-	for j := range c.nodes[i] {
-		if j%2 == 0 || len(c.nodes[i]) == 2 {
-			all = append(all, c.Node(i, j))
-		}
-	}
-	return "cluster://" + strings.Join(all, ",")
-}
-
-// Addrs returns the addresses of all clusters.
 func (c *Clusters) Addrs() (all []string) {
-	for i := range c.nodes {
-		all = append(all, c.Addr(i))
+	for i := range c.all {
+		nodes := c.Nodes(i).Addrs()
+		for j := 1; len(nodes) > 2 && j < len(nodes); j++ {
+			nodes = slices.Delete(nodes, j, j+1)
+		}
+		all = append(all, "cluster://"+strings.Join(nodes, ","))
 	}
 	return all
 }
 
-// Node returns the host:port that node j of cluster i announces.
-func (c *Clusters) Node(i, j int) string { return c.nodes[i][j].shown() }
+// Nodes returns the nodes of cluster i, with the addresses that they announce. One that is started again remembers its
+// cluster, but has no data. With [WithLinks], what befalls a node's link cuts it off from its clients and its replica.
+func (c *Clusters) Nodes(i int) *Masters { return c.all[i].nodes }
 
 // ID returns the id of node j in cluster i.
-func (c *Clusters) ID(i, j int) string { return c.nodes[i][j].id }
+func (c *Clusters) ID(i, j int) string { return c.all[i].ids[j] }
 
-// Owner returns the node that has a slot of cluster i. It waits for up to a minute until a node
-// serves the slot and more than half of the nodes that are up name it as the master.
-func (c *Clusters) Owner(i, slot int) (node int) {
-	c.must(i, "find the owner of a slot", wait(func() (err error) {
-		node, err = c.FindOwner(i, slot)
+// Owner returns the node that has a slot of cluster i. It waits for up to a minute until a node serves the
+// slot that is not excluded, and more than half of the nodes that are up name it as the master.
+func (c *Clusters) Owner(i, slot int, except ...int) (node int) {
+	err := wait(func() (err error) {
+		if node, err = c.FindOwner(i, slot); err == nil && slices.Contains(except, node) {
+			err = fmt.Errorf("node %d has it still", node)
+		}
 		return err
-	}))
+	})
+	if err != nil {
+		fail(c.tb, fmt.Errorf("redlocktest: find the owner of a slot of cluster %d: %w", i, err))
+	}
 	return node
 }
 
 // FindOwner is [Clusters.Owner] without the wait: the error says why there is none now.
 func (c *Clusters) FindOwner(i, slot int) (int, error) {
+	k := c.all[i]
 	named := map[string]int{}
 	up := 0
-	for j := range c.nodes[i] {
-		v, err := c.Do(i, j, "CLUSTER", "SLOTS")
+	for j := range k.ids {
+		v, err := k.nodes.Do(j, "CLUSTER", "SLOTS")
 		if err != nil {
 			continue
 		}
@@ -333,11 +312,11 @@ func (c *Clusters) FindOwner(i, slot int) (int, error) {
 			}
 		}
 	}
-	for j, n := range c.nodes[i] {
-		if 2*named[n.id] <= up || n.state() != nil {
+	for j, id := range k.ids {
+		if 2*named[id] <= up || k.server(j).state() != nil {
 			continue
 		}
-		info, err := c.Do(i, j, "CLUSTER", "INFO")
+		info, err := k.nodes.Do(j, "CLUSTER", "INFO")
 		if err == nil && strings.Contains(info.(string), "cluster_state:ok") {
 			return j, nil
 		}
@@ -345,54 +324,17 @@ func (c *Clusters) FindOwner(i, slot int) (int, error) {
 	return 0, fmt.Errorf("no node serves slot %d: named are %v, up are %d", slot, named, up)
 }
 
-// Await returns when a node other than the given one has a slot of cluster i, and which it is. It fails
-// after a minute.
-func (c *Clusters) Await(i, slot, other int) (node int) {
-	c.must(i, "await another owner of a slot", wait(func() (err error) {
-		node, err = c.FindOwner(i, slot)
-		if err == nil && node == other {
-			err = errors.New("it has it still")
-		}
-		return err
-	}))
-	return node
-}
-
-// Do sends one command to node j of cluster i, as [Masters.Do] does.
-func (c *Clusters) Do(i, j int, args ...string) (any, error) {
-	reply, err := do(c.nodes[i][j].server, args...)
-	return reply, asking(fmt.Sprintf("node %d of cluster %d", j, i), err)
-}
-
-// Kill ends node j of cluster i as SIGKILL does, and returns when it is gone.
-func (c *Clusters) Kill(i, j int) { c.must(i, "kill", c.nodes[i][j].kill()) }
-
-// Restart starts node j of cluster i again, which remembers its cluster, but has no data.
-func (c *Clusters) Restart(i, j int) { c.must(i, "restart", c.nodes[i][j].restart()) }
-
-// Pause freezes node j of cluster i until [Clusters.Resume].
-func (c *Clusters) Pause(i, j int) { c.must(i, "pause", c.nodes[i][j].pause()) }
-
-// Resume lets a paused node go on.
-func (c *Clusters) Resume(i, j int) { c.must(i, "resume", c.nodes[i][j].resume()) }
-
-// Isolate cuts node j of cluster i off from the other nodes until [Clusters.Rejoin]. Clients still
+// Isolate cuts node j of cluster i off from the other nodes, or no more. Clients still
 // reach it. So does its replica: the two are cut off only as nodes.
-func (c *Clusters) Isolate(i, j int) { c.isolate(i, j, true) }
-
-// Rejoin ends what Isolate has done.
-func (c *Clusters) Rejoin(i, j int) { c.isolate(i, j, false) }
-
-func (c *Clusters) isolate(i, j int, cut bool) {
-	id := c.nodes[i][j].id
-	for _, n := range c.nodes[i] {
-		n.bus.cut(id, cut)
+func (c *Clusters) Isolate(i, j int, cut bool) {
+	for _, b := range c.all[i].buses {
+		b.cut(c.all[i].ids[j], cut)
 	}
 }
 
 // Move gives a slot of cluster i to node j, with its keys, as redis-cli --cluster reshard does. each is
 // called, if it is not nil, after every step: when both nodes know that the slot moves, after each of its
-// keys, and at last. It does not wait until the other nodes know it: that is for [Clusters.Await]. The error says which
+// keys, and at last. It does not wait until the other nodes know it: that is for [Clusters.Owner]. The error says which
 // step has failed. Then some keys have been moved, perhaps, and it goes on where it was if it is called again.
 func (c *Clusters) Move(i, slot, to int, each func()) error {
 	from, err := c.FindOwner(i, slot)
@@ -404,16 +346,16 @@ func (c *Clusters) Move(i, slot, to int, each func()) error {
 			each()
 		}
 	}
-	s, target := strconv.Itoa(slot), c.nodes[i][to]
-	if _, err := c.Do(i, to, "CLUSTER", "SETSLOT", s, "IMPORTING", c.ID(i, from)); err != nil {
+	nodes, s, target := c.Nodes(i), strconv.Itoa(slot), c.all[i].server(to)
+	if _, err := nodes.Do(to, "CLUSTER", "SETSLOT", s, "IMPORTING", c.ID(i, from)); err != nil {
 		return err
 	}
-	if _, err := c.Do(i, from, "CLUSTER", "SETSLOT", s, "MIGRATING", target.id); err != nil {
+	if _, err := nodes.Do(from, "CLUSTER", "SETSLOT", s, "MIGRATING", c.ID(i, to)); err != nil {
 		return err
 	}
 	step()
 	for {
-		v, err := c.Do(i, from, "CLUSTER", "GETKEYSINSLOT", s, "1")
+		v, err := nodes.Do(from, "CLUSTER", "GETKEYSINSLOT", s, "1")
 		if err != nil {
 			return err
 		}
@@ -425,13 +367,13 @@ func (c *Clusters) Move(i, slot, to int, each func()) error {
 		if target.secret != "" {
 			migrate = append(migrate, "AUTH", target.secret)
 		}
-		if _, err := c.Do(i, from, migrate...); err != nil {
+		if _, err := nodes.Do(from, migrate...); err != nil {
 			return err
 		}
 		step()
 	}
 	for _, j := range slices.Compact([]int{to, from}) {
-		if _, err := c.Do(i, j, "CLUSTER", "SETSLOT", s, "NODE", target.id); err != nil {
+		if _, err := nodes.Do(j, "CLUSTER", "SETSLOT", s, "NODE", c.ID(i, to)); err != nil {
 			return err
 		}
 	}
@@ -439,72 +381,21 @@ func (c *Clusters) Move(i, slot, to int, each func()) error {
 	return nil
 }
 
-// Cut cuts the link in front of node j of cluster i until [Clusters.Heal], as [Masters.Cut] does. It cuts the node off
-// from its clients and its replica.
-func (c *Clusters) Cut(i, j int) {
-	c.change(i, j, "cut", func(w *weather) { w.cut = [2]bool{true, true} })
-}
-
-// CutReplies is [Clusters.Cut] for replies alone: the node executes what it is sent.
-func (c *Clusters) CutReplies(i, j int) {
-	c.change(i, j, "cut replies", func(w *weather) { w.cut[toClients] = true })
-}
-
-// Delay makes all that passes the link of node j of cluster i arrive later by d, as [Masters.Delay] does.
-func (c *Clusters) Delay(i, j int, d time.Duration) {
-	c.change(i, j, "delay", func(w *weather) { w.delay = d })
-}
-
-// Heal ends what Cut and CutReplies have done.
-func (c *Clusters) Heal(i, j int) {
-	c.change(i, j, "heal", func(w *weather) { *w = weather{delay: w.delay} })
-}
-
-// Reset resets all connections of clients and the replica to node j of cluster i once.
-func (c *Clusters) Reset(i, j int) {
-	if l := c.nodes[i][j].link; l != nil {
-		l.reset()
-		return
+// StopReplication has a replica, node j of cluster i, get nothing more from its master, and keep what it has, or go on.
+// It goes on after a restart, too.
+func (c *Clusters) StopReplication(i, j int, stop bool) {
+	user, secret := "", c.all[i].server(j).secret
+	if stop { // its master does not let it in again
+		user, secret = "nobody", "nothing"
 	}
-	c.must(i, "reset", errNoLink)
-}
-
-func (c *Clusters) change(i, j int, op string, f func(*weather)) {
-	if l := c.nodes[i][j].link; l != nil {
-		l.change(f)
-		return
+	c.mustDo(i, j, "CONFIG", "SET", "masteruser", user)
+	c.mustDo(i, j, "CONFIG", "SET", "masterauth", secret)
+	if stop {
+		c.mustDo(i, j, "CLIENT", "KILL", "TYPE", "master")
 	}
-	c.must(i, op, errNoLink)
-}
-
-// StopReplication has a replica, node j of cluster i, get nothing more from its master, and keep what it has, until
-// [Clusters.GoOnReplicating] or a restart.
-func (c *Clusters) StopReplication(i, j int) {
-	// Its master does not let it in again.
-	c.mustDo(i, j, "CONFIG", "SET", "masteruser", "nobody")
-	c.mustDo(i, j, "CONFIG", "SET", "masterauth", "nothing")
-	c.mustDo(i, j, "CLIENT", "KILL", "TYPE", "master")
-}
-
-// GoOnReplicating ends what StopReplication has done.
-func (c *Clusters) GoOnReplicating(i, j int) {
-	c.mustDo(i, j, "CONFIG", "SET", "masterauth", c.nodes[i][j].secret)
-	c.mustDo(i, j, "CONFIG", "SET", "masteruser", "")
 }
 
 func (c *Clusters) mustDo(i, j int, args ...string) {
-	_, err := c.Do(i, j, args...)
-	c.must(i, strings.Join(args, " "), err)
-}
-
-func (c *Clusters) must(i int, op string, err error) {
-	if err == nil {
-		return
-	}
-	err = fmt.Errorf("redlocktest: %s of cluster %d: %w", op, i, err)
-	if c.tb == nil {
-		panic(err)
-	}
-	c.tb.Helper()
-	c.tb.Fatal(err)
+	_, err := c.Nodes(i).Do(j, args...)
+	c.Nodes(i).must(j, strings.Join(args, " "), err)
 }

@@ -20,30 +20,30 @@ func TestClustersFailOverAndMoveSlots(t *testing.T) {
 	t.Log("started after", time.Since(began))
 	require.Equal(t, 0, c.Owner(0, someSlot))
 
-	c.Isolate(0, 0)
+	c.Isolate(0, 0, true)
 	began = time.Now()
-	require.Equal(t, 1, c.Await(0, someSlot, 0))
+	require.Equal(t, 1, c.Owner(0, someSlot, 0))
 	t.Log("failed over after", time.Since(began))
 	eventually(t, func() bool {
-		_, err := c.Do(0, 0, "GET", "{06S}") // of slot 0
+		_, err := c.Nodes(0).Do(0, "GET", "{06S}") // of slot 0
 		return err != nil
 	}, "a master that is cut off serves no keys")
-	c.Rejoin(0, 0)
+	c.Isolate(0, 0, false)
 	eventually(t, func() bool {
-		role, err := c.Do(0, 0, "ROLE")
+		role, err := c.Nodes(0).Do(0, "ROLE")
 		return err == nil && role.([]any)[0] == "slave"
 	}, "it learns who has taken its place")
-	c.Kill(0, 1)
-	require.Equal(t, 0, c.Await(0, someSlot, 1))
-	c.Restart(0, 1)
-	c.Pause(0, 0)
-	c.Await(0, someSlot, 0)
-	c.Resume(0, 0)
+	c.Nodes(0).Kill(1)
+	require.Equal(t, 0, c.Owner(0, someSlot, 1))
+	c.Nodes(0).Restart(1)
+	c.Nodes(0).Pause(0)
+	c.Owner(0, someSlot, 0)
+	c.Nodes(0).Resume(0)
 
 	steps := 0
 	from := c.Owner(0, someSlot)
 	require.NoError(t, c.Move(0, someSlot, 2, func() { steps++ }))
-	c.Await(0, someSlot, from)
+	c.Owner(0, someSlot, from)
 	require.Equal(t, 2, c.Owner(0, someSlot))
 	require.Equal(t, 2, steps)
 }
@@ -54,22 +54,22 @@ func TestClusterMayHaveOneShard(t *testing.T) {
 	c := StartClusters(t, 1, 1, WithLinks())
 	require.Equal(t, 0, c.Owner(0, 0))
 	require.Equal(t, 0, c.Owner(0, clusterSlots-1))
-	v, err := c.Do(0, 0, "CLUSTER", "SLOTS")
+	v, err := c.Nodes(0).Do(0, "CLUSTER", "SLOTS")
 	require.NoError(t, err)
-	require.Contains(t, c.Addr(0), c.nodes[0][0].link.addr())
-	_, port, _ := strings.Cut(c.Node(0, 0), ":")
+	require.Contains(t, c.Addrs()[0], c.Nodes(0).links[0].addr())
+	_, port, _ := strings.Cut(c.Nodes(0).Addr(0), ":")
 	require.Equal(t, port, fmt.Sprint(v.([]any)[0].([]any)[2].([]any)[1]))
 
-	c.StopReplication(0, 1)
-	_, err = c.Do(0, 0, "SET", "key", "value")
+	c.StopReplication(0, 1, true)
+	_, err = c.Nodes(0).Do(0, "SET", "key", "value")
 	require.NoError(t, err)
-	_, err = c.Do(0, 1, "CLUSTER", "FAILOVER", "TAKEOVER")
+	_, err = c.Nodes(0).Do(1, "CLUSTER", "FAILOVER", "TAKEOVER")
 	require.NoError(t, err)
-	require.Equal(t, 1, c.Await(0, 0, 0))
-	v, err = c.Do(0, 1, "GET", "key")
+	require.Equal(t, 1, c.Owner(0, 0, 0))
+	v, err = c.Nodes(0).Do(1, "GET", "key")
 	require.NoError(t, err)
 	require.Nil(t, v, "it had not heard of it")
-	c.GoOnReplicating(0, 1)
+	c.StopReplication(0, 1, false)
 	eventually(t, func() bool { return c.Ready(0) == nil }, "the other one is its replica now")
 }
 
@@ -79,10 +79,10 @@ func TestClustersReplicaTakesOver(t *testing.T) {
 	needRedis(t)
 	c := StartClusters(t, 2, 1)
 	require.NotEqual(t, c.ID(0, 0) < c.ID(0, 1), c.ID(1, 0) < c.ID(1, 1))
-	for i := range c.N() {
-		_, err := c.Do(i, 1, "CLUSTER", "FAILOVER", "TAKEOVER")
+	for i := range 2 {
+		_, err := c.Nodes(i).Do(1, "CLUSTER", "FAILOVER", "TAKEOVER")
 		require.NoError(t, err)
-		require.Equal(t, 1, c.Await(i, someSlot, 0))
+		require.Equal(t, 1, c.Owner(i, someSlot, 0))
 		eventually(t, func() bool { return c.Ready(i) == nil }, "the other one is its replica")
 		require.Equal(t, 1, c.Owner(i, someSlot))
 	}

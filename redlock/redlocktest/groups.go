@@ -31,8 +31,8 @@ const (
 type Groups struct {
 	tb        testing.TB // nil without a test
 	group     *processes.Group
-	servers   []*server // of group i the two at 2*i
-	sentinels []*server
+	servers   []*Masters // by group
+	sentinels *Masters
 	closing   sync.Once
 }
 
@@ -45,25 +45,31 @@ type Groups struct {
 func StartGroups(tb testing.TB, n int, opts ...Option) *Groups {
 	tb.Helper()
 	needed(tb)
-	g, err := RunGroups(n, opts...)
+	g, err := startGroups(tb, n, opts)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	g.tb = tb
 	tb.Cleanup(g.Close)
 	return g
 }
 
 // RunGroups is [StartGroups] without a test. The caller must call [Groups.Close]. A missing redis-server is an error
 // that says what to install.
-func RunGroups(n int, opts ...Option) (*Groups, error) {
-	g := &Groups{}
-	holdBlock()
+func RunGroups(n int, opts ...Option) (*Groups, error) { return startGroups(nil, n, opts) }
+
+func startGroups(tb testing.TB, n int, opts []Option) (*Groups, error) {
+	g := &Groups{tb: tb, sentinels: noServers(tb, "sentinel")}
 	if err := g.start(n, opts); err != nil {
 		g.Close()
 		return nil, err
 	}
 	return g, nil
+}
+
+// noServers are servers of groups or clusters, to which these are added.
+func noServers(tb testing.TB, what string) *Masters {
+	holdBlock()
+	return &Masters{tb: tb, what: what}
 }
 
 func (g *Groups) start(n int, opts []Option) (err error) {
@@ -78,34 +84,36 @@ func (g *Groups) start(n int, opts []Option) (err error) {
 	if g.group, err = processes.NewGroup("redlocktest"); err != nil {
 		return err
 	}
-	args := o.args
-	for i := range 2 * n {
-		o.args = slices.Clone(args)
-		if i%2 == 1 {
-			o.args = append(o.args, "--replicaof", "127.0.0.1", strconv.Itoa(g.servers[i-1].port))
+	o.args = append(o.args, "--repl-diskless-sync-delay", "0")
+	watched := ""
+	for i := range n {
+		m, port := noServers(g.tb, "server"), 0
+		g.servers = append(g.servers, m)
+		for j := range 2 {
+			s := newServer(bin, 2*i+j, g.group, o)
+			m.masters = append(m.masters, s)
+			if j == 1 {
+				s.args = append(slices.Clone(o.args), "--replicaof", "127.0.0.1", strconv.Itoa(port))
+			}
+			if err := s.startAnywhere(); err != nil {
+				return err
+			}
+			s.args = o.args // when it is started again, it is a master until the sentinels make it a replica
+			port = m.masters[0].(*server).port
 		}
-		o.args = append(o.args, "--repl-diskless-sync-delay", "0")
-		s := newServer(bin, i, g.group, o)
-		g.servers = append(g.servers, s)
-		if err := s.startAnywhere(); err != nil {
-			return err
+		name := groupName(i)
+		watched += fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d 2\n", name, port)
+		watched += fmt.Sprintf("sentinel down-after-milliseconds %s %d\n", name, downAfter.Milliseconds())
+		watched += fmt.Sprintf("sentinel failover-timeout %s 3000\n", name)
+		if o.secret != "" {
+			watched += fmt.Sprintf("sentinel auth-pass %s %s\n", name, o.secret)
 		}
-		if i%2 == 0 {
-			grow(s)
-		}
+		grow(m.masters[0])
 	}
 	for j := range groupSentinels {
 		s := newServer(bin, 2*n+j, g.group, options{secret: o.secret})
-		for i := range n {
-			name := g.Name(i)
-			s.sentinel += fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d 2\n", name, g.servers[2*i].port)
-			s.sentinel += fmt.Sprintf("sentinel down-after-milliseconds %s %d\n", name, downAfter.Milliseconds())
-			s.sentinel += fmt.Sprintf("sentinel failover-timeout %s 3000\n", name)
-			if o.secret != "" {
-				s.sentinel += fmt.Sprintf("sentinel auth-pass %s %s\n", name, o.secret)
-			}
-		}
-		g.sentinels = append(g.sentinels, s)
+		s.sentinel = watched
+		g.sentinels.masters = append(g.sentinels.masters, s)
 		if err := s.startAnywhere(); err != nil {
 			return err
 		}
@@ -153,29 +161,21 @@ func groupable(o options) error {
 // Ready is nil if the sentinels can make group i fail over: they know each other, and a replica that is in step. The
 // error says what is missing.
 func (g *Groups) Ready(i int) error {
-	for j := range g.sentinels {
-		if err := g.ready(j, i); err != nil {
+	for j := range groupSentinels {
+		peers, err := g.sentinels.Do(j, "SENTINEL", "SENTINELS", groupName(i))
+		if all, _ := peers.([]any); err == nil && len(all) != groupSentinels-1 {
+			err = fmt.Errorf("sentinel %d knows %d others", j, len(all))
+		}
+		if err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// ready says what a sentinel lacks to make a group fail over.
-func (g *Groups) ready(sentinel, i int) error {
-	peers, err := g.Sentinel(sentinel, "SENTINEL", "SENTINELS", g.Name(i))
-	if all, _ := peers.([]any); err == nil && len(all) != groupSentinels-1 {
-		err = fmt.Errorf("sentinel %d knows %d others", sentinel, len(all))
-	}
-	if err != nil {
-		return err
-	}
-	replicas, err := g.Sentinel(sentinel, "SENTINEL", "REPLICAS", g.Name(i))
-	if err != nil {
-		return err
-	}
-	if text := fmt.Sprint(replicas); !strings.Contains(text, "master-link-status ok") {
-		return fmt.Errorf("group %d has no replica in step: %s", i, text)
+		replicas, err := g.sentinels.Do(j, "SENTINEL", "REPLICAS", groupName(i))
+		if err != nil {
+			return err
+		}
+		if text := fmt.Sprint(replicas); !strings.Contains(text, "master-link-status ok") {
+			return fmt.Errorf("group %d has no replica in step: %s", i, text)
+		}
 	}
 	return nil
 }
@@ -192,66 +192,59 @@ func wait(do func() error) error {
 
 // Close kills all servers and sentinels, paused ones too, and removes their files. It returns when they are gone.
 // Further calls do nothing; no other method may be called after it. Groups that belong to a test close when it ends.
-func (g *Groups) Close() { g.closing.Do(g.close) }
+func (g *Groups) Close() {
+	g.closing.Do(func() { closeAll(g.group, append(g.servers, g.sentinels)...) })
+}
 
-func (g *Groups) close() {
+// closeAll closes servers, and then what their processes have in common, if that is there.
+func closeAll(group *processes.Group, all ...*Masters) {
 	var ending sync.WaitGroup
-	var addrs []string
-	for _, s := range append(g.sentinels, g.servers...) {
-		addrs = append(addrs, s.addr())
-		ending.Go(func() { s.kill() })
+	for _, m := range all {
+		ending.Go(m.Close)
 	}
 	ending.Wait()
-	if g.group != nil {
-		g.group.Close()
+	if group != nil {
+		group.Close()
 	}
-	releaseBlock(addrs)
 }
 
-// N returns the number of groups.
-func (g *Groups) N() int { return len(g.servers) / 2 }
+func groupName(i int) string { return "group" + strconv.Itoa(i) }
 
-// Name returns the name by which the sentinels know group i.
-func (g *Groups) Name(i int) string { return "group" + strconv.Itoa(i) }
-
-// Addr returns the address of group i, as redlock.Config.Masters takes it:
-// sentinel://host:port,host:port,host:port/name.
-func (g *Groups) Addr(i int) string {
-	var all []string
-	for _, s := range g.sentinels {
-		all = append(all, s.addr())
-	}
-	return "sentinel://" + strings.Join(all, ",") + "/" + g.Name(i)
-}
-
-// Addrs returns the addresses of all groups.
+// Addrs returns the addresses of all groups, as redlock.Config.Masters takes them:
+// sentinel://host:port,host:port,host:port/group0, /group1 and so on.
 func (g *Groups) Addrs() (all []string) {
-	for i := range len(g.servers) / 2 {
-		all = append(all, g.Addr(i))
+	for i := range g.servers {
+		all = append(all, "sentinel://"+strings.Join(g.sentinels.Addrs(), ",")+"/"+groupName(i))
 	}
 	return all
 }
 
-// Master returns the host:port of the master of group i. It waits for up to a minute
-// until one of the group's two servers says that it is the master and two sentinels
-// agree.
-func (g *Groups) Master(i int) string { return g.find(i).addr() }
+// Servers returns the two servers of group i.
+func (g *Groups) Servers(i int) *Masters { return g.servers[i] }
 
-// find waits until there is a master: a busy machine may keep servers and sentinels
-// from saying so at once.
-func (g *Groups) find(i int) (s *server) {
-	g.must(i, "find the master", wait(func() (err error) {
-		s, err = g.master(i)
+// Sentinels returns the three sentinels.
+func (g *Groups) Sentinels() *Masters { return g.sentinels }
+
+// Master returns which of the servers of group i is the master: 0 or 1. It waits for up to a minute
+// until one says so that is not excluded, and two sentinels agree.
+func (g *Groups) Master(i int, except ...int) (j int) {
+	err := wait(func() (err error) {
+		if j, err = g.FindMaster(i); err == nil && slices.Contains(except, j) {
+			err = fmt.Errorf("it is still server %d", j)
+		}
 		return err
-	}))
-	return s
+	})
+	if err != nil {
+		fail(g.tb, fmt.Errorf("redlocktest: find the master of group %d: %w", i, err))
+	}
+	return j
 }
 
-// master is what find finds. The error is ErrDown if no server can be a master: each is
-// down or a replica.
-func (g *Groups) master(i int) (*server, error) {
+// FindMaster is [Groups.Master] without the wait: the error says why there is none now. It is
+// [ErrDown] if no server can be a master: each is down or a replica.
+func (g *Groups) FindMaster(i int) (int, error) {
 	reason := ErrDown
-	for _, s := range g.servers[2*i : 2*i+2] {
+	for j, s := range g.servers[i].masters {
 		role, err := ask(s, time.Now().Add(time.Second), "ROLE")
 		if err != nil {
 			if !errors.Is(s.state(), ErrDown) {
@@ -264,124 +257,33 @@ func (g *Groups) master(i int) (*server, error) {
 		}
 		reason = errors.New("the sentinels do not agree yet")
 		named := 0
-		for j := range g.sentinels {
-			at, err := g.Sentinel(j, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", g.Name(i))
-			if err == nil && fmt.Sprint(at) == fmt.Sprintf("[127.0.0.1 %d]", s.port) {
+		for k := range groupSentinels {
+			at, err := g.sentinels.Do(k, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", groupName(i))
+			if err == nil && fmt.Sprint(at) == "["+strings.Replace(s.addr(), ":", " ", 1)+"]" {
 				named++
 			}
 		}
 		if named >= 2 {
-			return s, nil
+			return j, nil
 		}
 	}
-	return nil, reason
-}
-
-// Kill ends the master of group i as SIGKILL does, and returns when it is gone. Its
-// replica takes its place later; [Groups.Await] waits for that.
-func (g *Groups) Kill(i int) { g.find(i).kill() }
-
-// Restart starts the servers of group i again that are down. They have no data. Each says that it is a master, until the
-// sentinels make it a replica.
-func (g *Groups) Restart(i int) {
-	for _, s := range g.servers[2*i : 2*i+2] {
-		if errors.Is(s.state(), ErrDown) {
-			s.mu.Lock()
-			if at := slices.Index(s.args, "--replicaof"); at >= 0 { // with its host and port
-				s.args = slices.Delete(s.args, at, at+3)
-			}
-			s.mu.Unlock()
-			g.must(i, "restart", s.restart())
-		}
-	}
+	return 0, reason
 }
 
 // Switch makes the sentinels promote the replica of group i although its master is
 // well, and returns when the replica is the master.
 func (g *Groups) Switch(i int) {
-	was := g.find(i)
-	aged.Remove(runID(was)) // it lacks locks when it is the master again
-	g.must(i, "switch", wait(func() error {
-		_, err := g.Sentinel(0, "SENTINEL", "FAILOVER", g.Name(i))
+	was := g.Master(i)
+	aged.Remove(runID(g.servers[i].masters[was])) // it lacks locks when it is the master again
+	err := wait(func() error {
+		_, err := g.sentinels.Do(0, "SENTINEL", "FAILOVER", groupName(i))
 		if err != nil && strings.HasPrefix(err.Error(), "INPROG") {
 			return nil // the answer to the first one came too late
 		}
 		return err
-	}))
-	g.Await(i, was.addr())
-}
-
-// Await returns when group i has a master other than the one at the given host:port.
-// It fails after a minute.
-func (g *Groups) Await(i int, other string) {
-	g.must(i, "await a new master", wait(func() error {
-		s, err := g.master(i)
-		if err == nil && s.addr() == other {
-			err = errors.New("it is still the master")
-		}
-		return err
-	}))
-}
-
-// Do sends one command to the master of group i, as [Masters.Do] does. While the group
-// has no master, as after Kill, the error wraps [ErrDown]. While the sentinels do not
-// agree on the master, it is another one.
-func (g *Groups) Do(i int, args ...string) (any, error) {
-	var reply any
-	s, err := g.master(i)
-	if err == nil {
-		reply, err = do(s, args...)
-	}
-	return reply, asking(fmt.Sprintf("the master of group %d", i), err)
-}
-
-// FindMaster returns which of the two servers of group i is the master now, 0 or 1. It does not wait: the error says why
-// there is none.
-func (g *Groups) FindMaster(i int) (j int, err error) {
-	s, err := g.master(i)
+	})
 	if err != nil {
-		return 0, err
+		fail(g.tb, fmt.Errorf("redlocktest: switch group %d: %w", i, err))
 	}
-	return slices.Index(g.servers[2*i:2*i+2], s), nil
-}
-
-// DoAt sends one command to server j of group i, 0 or 1, as [Masters.Do] does.
-func (g *Groups) DoAt(i, j int, args ...string) (any, error) {
-	reply, err := do(g.servers[2*i+j], args...)
-	return reply, asking(fmt.Sprintf("server %d of group %d", j, i), err)
-}
-
-// Sentinel sends one command to sentinel j, 0 to 2, as [Masters.Do] does.
-func (g *Groups) Sentinel(j int, args ...string) (any, error) {
-	reply, err := do(g.sentinels[j], args...)
-	return reply, asking(fmt.Sprintf("sentinel %d", j), err)
-}
-
-// KillSentinel ends sentinel j as SIGKILL does. It stays down.
-func (g *Groups) KillSentinel(j int) { g.mustSentinel(j, "kill", g.sentinels[j].kill()) }
-
-// PauseSentinel freezes sentinel j until [Groups.ResumeSentinel].
-func (g *Groups) PauseSentinel(j int) { g.mustSentinel(j, "pause", g.sentinels[j].pause()) }
-
-// ResumeSentinel lets a paused sentinel j go on.
-func (g *Groups) ResumeSentinel(j int) { g.mustSentinel(j, "resume", g.sentinels[j].resume()) }
-
-func (g *Groups) must(i int, op string, err error) {
-	if err != nil {
-		g.fail(fmt.Errorf("redlocktest: %s of group %d: %w", op, i, err))
-	}
-}
-
-func (g *Groups) mustSentinel(j int, op string, err error) {
-	if err != nil {
-		g.fail(fmt.Errorf("redlocktest: %s sentinel %d: %w", op, j, err))
-	}
-}
-
-func (g *Groups) fail(err error) {
-	if g.tb == nil {
-		panic(err)
-	}
-	g.tb.Helper()
-	g.tb.Fatal(err)
+	g.Master(i, was)
 }

@@ -36,23 +36,9 @@ func TestGroupsStartOnEveryVersion(t *testing.T) {
 
 	g := StartGroups(t, 1)
 	eventually(t, func() bool {
-		role, err := g.Do(0, "ROLE")
+		role, err := g.Servers(0).Do(g.Master(0), "ROLE")
 		return err == nil && role.([]any)[0] == "master" && len(role.([]any)[2].([]any)) == 1
 	}, "the group has a master and a replica")
-}
-
-func TestSentinelsThatCannotAnswerFailAtOnce(t *testing.T) {
-	t.Parallel()
-	g := StartGroups(t, 1)
-	g.PauseSentinel(0)
-	_, err := g.Sentinel(0, "PING")
-	require.ErrorIs(t, err, ErrPaused)
-	g.ResumeSentinel(0)
-	_, err = g.Sentinel(0, "PING")
-	require.NoError(t, err)
-	g.KillSentinel(0)
-	_, err = g.Sentinel(0, "PING")
-	require.ErrorIs(t, err, ErrDown)
 }
 
 func TestFailedOperationNamesItsSentinel(t *testing.T) {
@@ -60,11 +46,11 @@ func TestFailedOperationNamesItsSentinel(t *testing.T) {
 	needRedis(t)
 	said := told(func(tb *fakeTB) {
 		g := StartGroups(tb, 1)
-		g.KillSentinel(2)
-		g.PauseSentinel(2)
+		g.Sentinels().Kill(2)
+		g.Sentinels().Pause(2)
 		t.Error("not reached")
 	})
-	require.Equal(t, "redlocktest: pause sentinel 2: it is down", said.fatal)
+	require.Regexp(t, `^redlocktest: pause sentinel 2 \(.*\): it is down$`, said.fatal)
 }
 
 func TestWhatGroupsCannotDoIsRefused(t *testing.T) {
@@ -91,7 +77,7 @@ func TestWhatGroupsCannotDoIsRefused(t *testing.T) {
 func TestGroupsTakeArguments(t *testing.T) {
 	t.Parallel()
 	g := StartGroups(t, 1, WithArgs("--maxmemory", "100mb"), WithArgs("--appendonly", "yes"))
-	reply, err := g.Do(0, "CONFIG", "GET", "appendonly")
+	reply, err := g.Servers(0).Do(g.Master(0), "CONFIG", "GET", "appendonly")
 	require.NoError(t, err)
 	require.Equal(t, []any{"appendonly", "yes"}, reply)
 }
@@ -100,30 +86,26 @@ func TestGroupWithoutMasterIsDown(t *testing.T) {
 	t.Parallel()
 	g := StartGroups(t, 1)
 	was := g.Master(0)
-	g.Kill(0)
-	g.Await(0, was)
-	g.Kill(0)
-	_, err := g.Do(0, "PING")
+	g.Servers(0).Kill(was)
+	now := g.Master(0, was)
+	g.Servers(0).Kill(now)
+	_, err := g.FindMaster(0)
 	require.ErrorIs(t, err, ErrDown)
-	require.EqualError(t, err, "redlocktest: ask the master of group 0: it is down")
-	g.Restart(0)
-	j, err := 0, error(nil)
-	eventually(t, func() bool { j, err = g.FindMaster(0); return err == nil }, "there is a master again")
-	_, err = g.DoAt(0, j, "PING")
-	require.NoError(t, err)
+	g.Servers(0).Restart(now)
+	require.Equal(t, now, g.Master(0))
 }
 
 func TestGroupWhoseMasterIsInDoubtIsNotDown(t *testing.T) {
 	t.Parallel()
 	g := StartGroups(t, 1)
-	master := g.find(0)
-	g.KillSentinel(0)
-	g.KillSentinel(1)
-	_, err := g.Do(0, "PING")
+	was := g.Master(0)
+	g.Sentinels().Kill(0)
+	g.Sentinels().Kill(1)
+	_, err := g.FindMaster(0)
 	require.NotErrorIs(t, err, ErrDown)
-	require.ErrorContains(t, err, "ask the master of group 0: the sentinels do not agree yet")
-	require.NoError(t, master.pause())
-	_, err = g.Do(0, "PING")
+	require.ErrorContains(t, err, "the sentinels do not agree yet")
+	g.Servers(0).Pause(was)
+	_, err = g.FindMaster(0)
 	require.NotErrorIs(t, err, ErrDown)
-	require.ErrorContains(t, err, master.addr()+" does not tell its role: ")
+	require.ErrorContains(t, err, g.Servers(0).Addr(was)+" does not tell its role: ")
 }

@@ -15,7 +15,8 @@
 //	}
 //
 // [Run] and [RunEmbedded] do the same without a test. [StartGroups] starts masters
-// with replicas that Sentinel puts in their place.
+// with replicas that Sentinel puts in their place, and [StartClusters] starts Redis Clusters.
+// Their servers are Masters, too.
 //
 // The environment variable REDLOCKTEST_SERVER names the server that is started, by a
 // path or by a name on the PATH: to test against another version, or against Valkey.
@@ -43,6 +44,7 @@
 package redlocktest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -61,6 +63,7 @@ import (
 // without a test, by [Run] or [RunEmbedded], it panics with the error.
 type Masters struct {
 	tb      testing.TB // nil without a test
+	what    string     // they are, for errors; "master" if it is empty
 	masters []master
 	links   []*link          // none without WithLinks
 	group   *processes.Group // nil when embedded
@@ -390,15 +393,21 @@ func (m *Masters) must(i int, op string, err error) {
 	if err == nil {
 		return
 	}
-	err = fmt.Errorf("redlocktest: %s %s: %w", op, m.name(i), err)
-	if m.tb == nil {
-		panic(err)
-	}
-	m.tb.Helper()
-	m.tb.Fatal(err)
+	m.helper()
+	fail(m.tb, fmt.Errorf("redlocktest: %s %s: %w", op, m.name(i), err))
 }
 
-func (m *Masters) name(i int) string { return fmt.Sprintf("master %d (%s)", i, m.Addr(i)) }
+func fail(tb testing.TB, err error) {
+	if tb == nil {
+		panic(err)
+	}
+	tb.Helper()
+	tb.Fatal(err)
+}
+
+func (m *Masters) name(i int) string {
+	return fmt.Sprintf("%s %d (%s)", cmp.Or(m.what, "master"), i, m.Addr(i))
+}
 
 // The reasons why a master or a sentinel does not answer. The errors of this
 // package wrap them and name the server.

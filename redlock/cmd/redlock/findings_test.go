@@ -289,7 +289,7 @@ func TestDoctorBelievesADeclarationThatNothingContradicts(t *testing.T) {
 func TestDoctorSendsTheReaderOfASentinelToItsGroup(t *testing.T) {
 	t.Parallel()
 	groups := redlocktest.StartGroups(t, 1)
-	one := strings.TrimPrefix(groups.Addr(0), "sentinel://")
+	one := strings.TrimPrefix(groups.Addrs()[0], "sentinel://")
 	one, _, _ = strings.Cut(one, ",")
 	_, d := diagnosed(t, nil, "-m", one)
 	require.Contains(t, requireFinding(t, d, wrong, "it is a Sentinel", one).Remedy, "sentinel://")
@@ -319,18 +319,18 @@ func TestFindingsAboutTheFleet(t *testing.T) {
 func TestDoctorLooksAtSentinelsAndTheirGroups(t *testing.T) {
 	t.Parallel()
 	groups := redlocktest.StartGroups(t, 1)
-	first, _, _ := strings.Cut(groups.Addr(0), ",")
-	alone := first + "/" + groups.Name(0)
-	for address, few := range map[string]bool{groups.Addr(0): false, alone: true} {
+	first, _, _ := strings.Cut(groups.Addrs()[0], ",")
+	alone := first + "/" + "group0"
+	for address, few := range map[string]bool{groups.Addrs()[0]: false, alone: true} {
 		_, d := diagnosed(t, nil, "-m", address)
 		requireFinding(t, d, risky, "goes on giving locks when it is cut off", address)
 		found := slices.ContainsFunc(d.Findings, func(f finding) bool { return strings.Contains(f.What, "has 1 sentinel") })
 		require.Equal(t, few, found)
 		require.False(t, slices.ContainsFunc(d.Findings, func(f finding) bool { return strings.Contains(f.What, "replica") }))
 	}
-	_, err := groups.Do(0, "CONFIG", "SET", "min-replicas-to-write", "1")
+	_, err := groups.Servers(0).Do(groups.Master(0), "CONFIG", "SET", "min-replicas-to-write", "1")
 	require.NoError(t, err)
-	_, d := diagnosed(t, nil, "-m", groups.Addr(0))
+	_, d := diagnosed(t, nil, "-m", groups.Addrs()[0])
 	require.False(t, slices.ContainsFunc(d.Findings, func(f finding) bool { return strings.Contains(f.What, "cut off") }))
 }
 
@@ -361,15 +361,15 @@ func TestDoctorFindsGroupsOfOldServers(t *testing.T) {
 
 	// What the finding rests on, and that it is found, with the server that is there.
 	groups := redlocktest.StartGroups(t, 1)
-	_, d := diagnosed(t, nil, "-m", groups.Addr(0))
+	_, d := diagnosed(t, nil, "-m", groups.Addrs()[0])
 	major, _, _ := strings.Cut(d.Masters[0].Version, ".")
 	old := len(major) == 1 && major < "7"
 	require.Equal(t, old, slices.ContainsFunc(d.Findings, func(f finding) bool { return strings.Contains(f.What, what) }))
-	_, err := groups.Do(0, "CONFIG", "SET", "min-replicas-to-write", "9")
+	_, err := groups.Servers(0).Do(groups.Master(0), "CONFIG", "SET", "min-replicas-to-write", "9")
 	require.NoError(t, err)
-	_, err = groups.Do(0, "SET", "k", "v")
+	_, err = groups.Servers(0).Do(groups.Master(0), "SET", "k", "v")
 	require.ErrorContains(t, err, "NOREPLICAS")
-	_, err = groups.Do(0, "EVAL", "return redis.call('SET', KEYS[1], 'v')", "1", "k")
+	_, err = groups.Servers(0).Do(groups.Master(0), "EVAL", "return redis.call('SET', KEYS[1], 'v')", "1", "k")
 	if old {
 		require.NoError(t, err)
 		return

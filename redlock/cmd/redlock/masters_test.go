@@ -220,20 +220,20 @@ func TestTheMastersAreHandedOnWithTheirTLS(t *testing.T) {
 func TestCommandsTakeACluster(t *testing.T) {
 	t.Parallel()
 	clusters := redlocktest.StartClusters(t, 1, 3) // one is to be down, and more than half must answer
-	list := clusters.Addr(0)
+	list := clusters.Addrs()[0]
 	exit, d := diagnosed(t, []string{"REDLOCK_PREFIX={locks}:"}, "-m", list, "--try", "k")
 	require.Zero(t, exit)
 	requireFinding(t, d, risky, "forgets the latest locks in a failover", list)
-	require.Equal(t, placeJSON{Slot: 1236, Node: clusters.Node(0, 0), Replicas: 1}, *d.Masters[0].Place)
+	require.Equal(t, placeJSON{Slot: 1236, Node: clusters.Nodes(0).Addr(0), Replicas: 1}, *d.Masters[0].Place)
 	_, stdout, _ := doctor(t, []string{"REDLOCK_PREFIX={locks}:"}, "-m", list)
-	require.Contains(t, strings.Join(strings.Fields(stdout), " "), "slot 1236, at "+clusters.Node(0, 0)+" with 1 replica")
+	require.Contains(t, strings.Join(strings.Fields(stdout), " "), "slot 1236, at "+clusters.Nodes(0).Addr(0)+" with 1 replica")
 	requireReadable(t, stdout)
 	exit, d = diagnosed(t, nil, "-m", list)
 	require.Equal(t, exitNo, exit)
 	require.Contains(t, requireFinding(t, d, wrong, "no hash tag", list).Remedy, "{locks}:")
-	exit, d = diagnosed(t, nil, "-m", clusters.Node(0, 0))
+	exit, d = diagnosed(t, nil, "-m", clusters.Nodes(0).Addr(0))
 	require.Equal(t, exitNo, exit)
-	require.Contains(t, requireFinding(t, d, wrong, "a node of a Redis Cluster", clusters.Node(0, 0)).Remedy, "cluster://")
+	require.Contains(t, requireFinding(t, d, wrong, "a node of a Redis Cluster", clusters.Nodes(0).Addr(0)).Remedy, "cluster://")
 
 	env := []string{"REDLOCK_MASTERS=" + list}
 	exit, stdout, stderr := do(t, env, "run", "--prefix", "{locks}:", atOnce, "k", "--", "env")
@@ -243,14 +243,14 @@ func TestCommandsTakeACluster(t *testing.T) {
 	exit, stdout, _ = do(t, append(env, "REDLOCK_PREFIX={locks}:"), "fence", "k")
 	require.Zero(t, exit)
 	require.Regexp(t, `[0-9]{16}`, stdout, "the counter")
-	_, err := clusters.Do(0, 0, "SET", "{locks}:k", "token", "PX", "60000")
+	_, err := clusters.Nodes(0).Do(0, "SET", "{locks}:k", "token", "PX", "60000")
 	require.NoError(t, err)
 	exit, stdout, _ = do(t, append(env, "REDLOCK_PREFIX={locks}:"), "status", "k")
 	require.Zero(t, exit)
 	require.Contains(t, stdout, "k is held")
 	require.NotContains(t, stdout, "{locks}")
 
-	clusters.Kill(0, 1)
+	clusters.Nodes(0).Kill(1)
 	require.Eventually(t, func() bool { // the master notices
 		_, d = diagnosed(t, []string{"REDLOCK_PREFIX={locks}:"}, "-m", list)
 		return d.Masters[0].Place != nil && d.Masters[0].Place.Replicas == 0

@@ -419,8 +419,8 @@ func TestGroupFailsOver(t *testing.T) {
 	held, stop := first.held.KeepAlive(t.Context())
 	defer stop()
 	was := groups.Master(0)
-	groups.Kill(0)
-	groups.Await(0, was)
+	groups.Servers(0).Kill(was)
+	groups.Master(0, was)
 	<-held.Done()
 	require.Eventually(t, func() bool { // it is recorded, too
 		for e := range first.record().Events() {

@@ -44,7 +44,7 @@ type clusters struct {
 }
 
 func newClusters(c, stray *redlocktest.Clusters) (*clusters, error) {
-	f := &clusters{Clusters: c, slot: conn.HashSlot(roamingPrefix), owner: make([]atomic.Int64, c.N()), stray: stray}
+	f := &clusters{Clusters: c, slot: conn.HashSlot(roamingPrefix), owner: make([]atomic.Int64, len(c.Addrs())), stray: stray}
 	for i := range f.owner {
 		node, err := c.FindOwner(i, f.slot)
 		if err != nil {
@@ -56,15 +56,17 @@ func newClusters(c, stray *redlocktest.Clusters) (*clusters, error) {
 	return f, nil
 }
 
+func (f *clusters) N() int { return len(f.owner) }
+
 // Addrs lists all nodes of each cluster, and the stray one.
 func (f *clusters) Addrs() (all []string) {
 	for i := range f.N() {
 		var nodes []string
-		for j := range f.Nodes() {
-			nodes = append(nodes, f.Node(i, j))
+		for j := range 2 * clusterShards {
+			nodes = append(nodes, f.Nodes(i).Addr(j))
 		}
 		if i == 0 && f.stray != nil { // it was a node of this one before, perhaps
-			nodes = append(nodes, f.stray.Node(0, 0))
+			nodes = append(nodes, f.stray.Nodes(0).Addr(0))
 		}
 		all = append(all, "cluster://"+strings.Join(nodes, ","))
 	}
@@ -82,7 +84,7 @@ func (f *clusters) at(i int) int { return int(f.owner[i].Load()) }
 
 // Do follows the slot: on a busy machine a cluster may fail over by itself.
 func (f *clusters) Do(i int, args ...string) (any, error) {
-	reply, err := f.Clusters.Do(i, f.at(i), args...)
+	reply, err := f.Nodes(i).Do(f.at(i), args...)
 	var refused redlocktest.ReplyError
 	if !errors.As(err, &refused) || !strings.HasPrefix(string(refused), "MOVED") {
 		return reply, err
@@ -92,7 +94,7 @@ func (f *clusters) Do(i int, args ...string) (any, error) {
 		return nil, err
 	}
 	f.owner[i].Store(int64(now))
-	return f.Clusters.Do(i, now, args...)
+	return f.Nodes(i).Do(now, args...)
 }
 
 func (f *clusters) faults() []fault {
@@ -112,26 +114,26 @@ func (f *clusters) befall(ctx context.Context, n *nemesis, s strike) {
 	replica := at ^ 1
 	switch s.Fault {
 	case ownerKilled:
-		f.Kill(i, at)
+		f.Nodes(i).Kill(at)
 		f.await(ctx, i, replica)
 		sleep(ctx, s.For/4)
-		f.Restart(i, at)
+		f.Nodes(i).Restart(at)
 	case ownerRestarted:
-		f.Restart(i, at)
+		f.Nodes(i).Restart(at)
 	case ownerFrozen:
-		f.Pause(i, at)
+		f.Nodes(i).Pause(at)
 		sleep(ctx, s.For)
-		f.Resume(i, at)
+		f.Nodes(i).Resume(at)
 	case ownerCutOff:
-		f.Isolate(i, at)
+		f.Isolate(i, at, true)
 		sleep(ctx, s.For)
-		f.Rejoin(i, at)
+		f.Isolate(i, at, false)
 	case failover:
 		patiently(ctx, "fail over", func() error {
 			if now, err := f.FindOwner(i, f.slot); err == nil && now == replica { // it has come late
 				return nil
 			}
-			if _, err := f.Clusters.Do(i, replica, "CLUSTER", "FAILOVER"); err != nil {
+			if _, err := f.Nodes(i).Do(replica, "CLUSTER", "FAILOVER"); err != nil {
 				return err
 			}
 			tried, cancel := context.WithTimeout(ctx, 6*time.Second) // it is given up before
@@ -142,37 +144,37 @@ func (f *clusters) befall(ctx context.Context, n *nemesis, s strike) {
 	case takeover:
 		f.takeOver(ctx, i, replica)
 	case lateTakeover:
-		f.StopReplication(i, replica)
+		f.StopReplication(i, replica, true)
 		sleep(ctx, s.For/4)
 		f.takeOver(ctx, i, replica)
-		f.GoOnReplicating(i, replica)
+		f.StopReplication(i, replica, false)
 	case slotMoved:
 		f.move(ctx, i, at)
 	case moveCutShort:
 		to := f.another(ctx, i, at)
 		f.beginMove(ctx, i, at, to)
-		f.Kill(i, at)
+		f.Nodes(i).Kill(at)
 		f.await(ctx, i, replica)
-		f.Restart(i, at)
-		f.Clusters.Do(i, to, "CLUSTER", "SETSLOT", strconv.Itoa(f.slot), "STABLE")
+		f.Nodes(i).Restart(at)
+		f.Nodes(i).Do(to, "CLUSTER", "SETSLOT", strconv.Itoa(f.slot), "STABLE")
 	case othersFrozen:
-		for j := range f.Nodes() {
+		for j := range 2 * clusterShards {
 			if j != at && j != replica {
-				f.Pause(i, j)
+				f.Nodes(i).Pause(j)
 			}
 		}
 		sleep(ctx, s.For)
-		for j := range f.Nodes() {
+		for j := range 2 * clusterShards {
 			if j != at && j != replica {
-				f.Resume(i, j)
+				f.Nodes(i).Resume(j)
 			}
 		}
 	case strayAnswers:
 		f.leaveStray(ctx, n, s.For)
 	case replicaKilled:
-		f.Kill(i, replica)
+		f.Nodes(i).Kill(replica)
 		sleep(ctx, s.For)
-		f.Restart(i, replica)
+		f.Nodes(i).Restart(replica)
 	}
 	f.settle(ctx, i)
 }
@@ -183,16 +185,16 @@ func (f *clusters) leaveStray(ctx context.Context, n *nemesis, long time.Duratio
 	place := rand.IntN(len(n.clientTurn))
 	n.clientTurn[place].Lock()
 	defer n.clientTurn[place].Unlock()
-	for j := range f.Nodes() {
-		f.Cut(0, j)
+	for j := range 2 * clusterShards {
+		f.Nodes(0).Cut(j)
 	}
 	n.fleet.client(place).kill()
 	if _, err := n.fleet.startUnguarded(place); err != nil {
 		panic(err)
 	}
 	sleep(ctx, long)
-	for j := range f.Nodes() {
-		f.Heal(0, j)
+	for j := range 2 * clusterShards {
+		f.Nodes(0).Heal(j)
 	}
 	n.killClient(place)
 }
@@ -203,7 +205,7 @@ func (f *clusters) takeOver(ctx context.Context, i, replica int) {
 		if now, err := f.FindOwner(i, f.slot); err == nil && now == replica {
 			return nil
 		}
-		if _, err := f.Clusters.Do(i, replica, "CLUSTER", "FAILOVER", "TAKEOVER"); err != nil { // it is the master already, perhaps
+		if _, err := f.Nodes(i).Do(replica, "CLUSTER", "FAILOVER", "TAKEOVER"); err != nil { // it is the master already, perhaps
 			return err
 		}
 		return errors.New("the others do not know of it yet")
@@ -224,9 +226,9 @@ func (f *clusters) await(ctx context.Context, i, node int) {
 // another returns the master of another shard than that of a node.
 func (f *clusters) another(ctx context.Context, i, node int) (master int) {
 	patiently(ctx, "find another master", func() error {
-		for k := range f.Nodes() {
-			j := (node + 2 + k) % f.Nodes()
-			if role, err := f.Clusters.Do(i, j, "ROLE"); j|1 != node|1 && err == nil && role.([]any)[0] == "master" {
+		for k := range 2 * clusterShards {
+			j := (node + 2 + k) % (2 * clusterShards)
+			if role, err := f.Nodes(i).Do(j, "ROLE"); j|1 != node|1 && err == nil && role.([]any)[0] == "master" {
 				master = j
 				return nil
 			}
@@ -241,7 +243,7 @@ func (f *clusters) another(ctx context.Context, i, node int) (master int) {
 func (f *clusters) move(ctx context.Context, i, from int) {
 	to := f.another(ctx, i, from)
 	patiently(ctx, "move the slot", func() error {
-		role, err := f.Clusters.Do(i, to, "ROLE")
+		role, err := f.Nodes(i).Do(to, "ROLE")
 		if err == nil && role.([]any)[0] != "master" {
 			to ^= 1
 		}
@@ -255,23 +257,23 @@ func (f *clusters) move(ctx context.Context, i, from int) {
 // beginMove moves some keys of the slot.
 func (f *clusters) beginMove(ctx context.Context, i, from, to int) {
 	slot := strconv.Itoa(f.slot)
-	_, err := f.Clusters.Do(i, to, "CLUSTER", "SETSLOT", slot, "IMPORTING", f.ID(i, from))
+	_, err := f.Nodes(i).Do(to, "CLUSTER", "SETSLOT", slot, "IMPORTING", f.ID(i, from))
 	if err == nil {
-		_, err = f.Clusters.Do(i, from, "CLUSTER", "SETSLOT", slot, "MIGRATING", f.ID(i, to))
+		_, err = f.Nodes(i).Do(from, "CLUSTER", "SETSLOT", slot, "MIGRATING", f.ID(i, to))
 	}
 	if err != nil {
 		panic(err)
 	}
-	port, err := f.Clusters.Do(i, to, "CONFIG", "GET", "port")
+	port, err := f.Nodes(i).Do(to, "CONFIG", "GET", "port")
 	if err != nil {
 		panic(err)
 	}
-	keys, err := f.Clusters.Do(i, from, "CLUSTER", "GETKEYSINSLOT", slot, "10")
+	keys, err := f.Nodes(i).Do(from, "CLUSTER", "GETKEYSINSLOT", slot, "10")
 	if err != nil {
 		panic(err)
 	}
 	for _, key := range keys.([]any) {
-		f.Clusters.Do(i, from, "MIGRATE", "127.0.0.1", port.([]any)[1].(string), key.(string), "0", "5000", "REPLACE")
+		f.Nodes(i).Do(from, "MIGRATE", "127.0.0.1", port.([]any)[1].(string), key.(string), "0", "5000", "REPLACE")
 		sleep(ctx, rand.N(20*time.Millisecond))
 	}
 }
@@ -295,26 +297,26 @@ func (f *clusters) impose(s strike) (lift func()) {
 	i, at := s.Target, f.at(s.Target)
 	switch s.Fault {
 	case cut:
-		f.Cut(i, at)
+		f.Nodes(i).Cut(at)
 	case cutReplies, answersLost:
-		f.CutReplies(i, at)
+		f.Nodes(i).CutReplies(at)
 	case lateLost:
-		f.CutReplies(i, at)
-		f.Delay(i, at, s.For/2)
+		f.Nodes(i).CutReplies(at)
+		f.Nodes(i).Delay(at, s.For/2)
 	case delay:
-		f.Delay(i, at, s.For/delayShare)
+		f.Nodes(i).Delay(at, s.For/delayShare)
 	default:
 		panic("clusters have no such fault")
 	}
 	return func() {
-		f.Heal(i, at)
-		f.Delay(i, at, 0)
+		f.Nodes(i).Heal(at)
+		f.Nodes(i).Delay(at, 0)
 	}
 }
 
 func (f *clusters) reset(s strike) {
-	for j := range f.Nodes() {
-		f.Reset(s.Target, j)
+	for j := range 2 * clusterShards {
+		f.Nodes(s.Target).Reset(j)
 	}
 }
 

@@ -35,15 +35,17 @@ type groups struct {
 var groupArgs = redlocktest.WithArgs("--min-replicas-to-write", "1", "--min-replicas-max-lag", "1", "--repl-ping-replica-period", "1")
 
 func newGroups(g *redlocktest.Groups) *groups {
-	f := &groups{Groups: g, master: make([]atomic.Int64, g.N())}
+	f := &groups{Groups: g, master: make([]atomic.Int64, len(g.Addrs()))}
 	for i := range f.master {
 		f.settle(context.Background(), i)
 	}
 	return f
 }
 
+func (f *groups) N() int { return len(f.master) }
+
 func (f *groups) Do(i int, args ...string) (any, error) {
-	return f.DoAt(i, int(f.master[i].Load()), args...)
+	return f.Servers(i).Do(int(f.master[i].Load()), args...)
 }
 
 func (f *groups) faults() []fault {
@@ -57,19 +59,18 @@ func (f *groups) befall(ctx context.Context, n *nemesis, s strike) {
 	at := int(f.master[i].Load())
 	switch s.Fault {
 	case masterKilled:
-		f.Kill(i)
+		f.Servers(i).Kill(at)
 		f.await(ctx, i, 1-at)
 		sleep(ctx, s.For/4)
-		f.Restart(i)
+		f.Servers(i).Restart(at)
 	case masterRestarted:
-		f.Kill(i)
-		f.Restart(i)
+		f.Servers(i).Restart(at)
 	case switched:
 		patiently(ctx, "replace the master", func() error {
 			if now, err := f.FindMaster(i); err == nil && now != at { // it has come late
 				return nil
 			}
-			if _, err := f.Sentinel(0, "SENTINEL", "FAILOVER", f.Name(i)); err != nil {
+			if _, err := f.Sentinels().Do(0, "SENTINEL", "FAILOVER", fmt.Sprint("group", i)); err != nil {
 				return err
 			}
 			tried, cancel := context.WithTimeout(ctx, 10*time.Second) // it may be given up, if the machine is busy
@@ -78,15 +79,15 @@ func (f *groups) befall(ctx context.Context, n *nemesis, s strike) {
 			return tried.Err()
 		})
 	case sentinelFrozen:
-		f.PauseSentinel(0)
+		f.Sentinels().Pause(0)
 		sleep(ctx, min(s.For, longestNap))
-		f.ResumeSentinel(0)
+		f.Sentinels().Resume(0)
 	case majorityFrozen:
-		f.PauseSentinel(0)
-		f.PauseSentinel(1)
+		f.Sentinels().Pause(0)
+		f.Sentinels().Pause(1)
 		sleep(ctx, min(s.For, longestNap))
-		f.ResumeSentinel(0)
-		f.ResumeSentinel(1)
+		f.Sentinels().Resume(0)
+		f.Sentinels().Resume(1)
 	}
 	f.settle(ctx, i)
 }

@@ -72,7 +72,7 @@ func violateFailover(ctx context.Context, out io.Writer) (status int, err error)
 	c := a.roaming.(*clusters)
 	began := clock.Now()
 	owner := c.at(0)
-	c.StopReplication(0, owner^1)
+	c.StopReplication(0, owner^1, true)
 	c.awaitAge(ctx, 0, owner^1, declaredAge)
 	for i := range beliefs {
 		if err := a.startHolder(2 * i); err != nil {
@@ -88,7 +88,7 @@ func violateFailover(ctx context.Context, out io.Writer) (status int, err error)
 	}
 	a.plant(0)
 	c.takeOver(ctx, 0, owner^1)
-	c.GoOnReplicating(0, owner^1)
+	c.StopReplication(0, owner^1, false)
 	c.settle(ctx, 0)
 	for i, b := range beliefs {
 		a.fleet.config.RestartGuard, a.fleet.config.Durable = b.guard, b.sure
@@ -146,7 +146,7 @@ func violateFailover(ctx context.Context, out io.Writer) (status int, err error)
 // awaitAge waits until a node was started that long ago.
 func (f *clusters) awaitAge(ctx context.Context, i, node int, age time.Duration) {
 	patiently(ctx, "grow old", func() error {
-		info, err := f.Clusters.Do(i, node, "INFO", "server")
+		info, err := f.Nodes(i).Do(node, "INFO", "server")
 		if err != nil {
 			return err
 		}
