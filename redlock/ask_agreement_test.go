@@ -117,7 +117,7 @@ func TestANewConnectionEndsTheAgreement(t *testing.T) {
 // votes reports whether a master is up, and in no quarantine.
 func votes(c *Client, i int) bool {
 	s := c.Stats().Masters[i]
-	return s.Phase == PhaseUp
+	return s.Phase == "up"
 }
 
 // A master that has not answered in time when the others agreed says later that it knows another number. Its

@@ -174,7 +174,7 @@ func TestSentinelsMayHaveAPassword(t *testing.T) {
 
 // tellPhases is an Observer that sends the phases of a client's only master.
 func tellPhases(to chan<- string) []redlock.Observer {
-	return onEvent(redlock.EventMaster, func(e *redlock.Event) { m := *e.Master; to <- string(m.Phase) })
+	return onEvent(redlock.EventMaster, func(e *redlock.Event) { m := *e.Master; to <- m.Phase })
 }
 
 // comesUp waits until the master is up.

@@ -124,7 +124,7 @@ func openConfig(t testing.TB, cfg redlock.Config) *redlock.Client {
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
 	require.Eventually(t, func() bool {
-		return !slices.ContainsFunc(c.Stats().Masters, func(m redlock.MasterStats) bool { return m.Phase == redlock.PhaseDialing })
+		return !slices.ContainsFunc(c.Stats().Masters, func(m redlock.MasterStats) bool { return m.Phase == "dialing" })
 	}, time.Minute, 5*time.Millisecond)
 	return c
 }
@@ -140,7 +140,7 @@ func (d *diary) observer() []redlock.Observer {
 	return onEvent(redlock.EventMaster, func(e *redlock.Event) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.seen[e.Master.Addr+" "+string(e.Master.Phase)] = true
+		d.seen[e.Master.Addr+" "+e.Master.Phase] = true
 	})
 }
 
@@ -207,7 +207,7 @@ func declared(t *testing.T, masters *redlocktest.Masters, cfg redlock.Config) re
 	return cfg
 }
 
-func phase(c *redlock.Client, i int) string { return string(c.Stats().Masters[i].Phase) }
+func phase(c *redlock.Client, i int) string { return c.Stats().Masters[i].Phase }
 
 func reaches(t testing.TB, c *redlock.Client, i int, want string) {
 	t.Helper()

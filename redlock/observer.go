@@ -54,7 +54,7 @@ const (
 	// EventLost: a KeepAlive's context has ended, as the lock was lost, or revoked (ErrRevoked).
 	EventLost EventKind = "lost"
 	// EventMaster: a master's phase has changed, or the reason for it; and by Close, which ends the
-	// connections. A master that can never serve as it is configured is PhaseRefused. Stats
+	// connections. A master that can never serve as it is configured is refused. Stats
 	// tells what else changes, such as a master's debts.
 	EventMaster EventKind = "master"
 	// EventNote: the program has called [Client.Note].
@@ -138,23 +138,19 @@ const (
 	wakePoll     = "poll"
 )
 
-// A Phase is the state of the connection to a master. The words are those of [mux.Phase].
-type Phase string
-
-const (
-	PhaseDialing     Phase = "dialing"     // it was never connected, and no dial has failed yet
-	PhaseUp          Phase = "up"          // it is connected, and votes
-	PhaseStalled     Phase = "stalled"     // it owed answers for longer than Config.StallTime; it is dialled again
-	PhaseDown        Phase = "down"        // its connection has ended, or could not be made; it is dialled again
-	PhaseRefused     Phase = "refused"     // it can never serve as it is configured; it is dialled again all the same
-	PhaseQuarantined Phase = "quarantined" // it is connected, and has no vote: it may have forgotten locks
-)
-
 // MasterStats is one master.
 type MasterStats struct {
-	Addr     string // its address, never with a password
-	Place    int    // in Config.Masters, from 0 on; Replace gives it another address
-	Phase    Phase
+	Addr  string // its address, never with a password
+	Place int    // in Config.Masters, from 0 on; Replace gives it another address
+	// Phase is the state of the connection:
+	//
+	//	dialing      it was never connected, and no dial has failed yet
+	//	up           it is connected, and votes
+	//	stalled      it owed answers for longer than Config.StallTime; it is dialled again
+	//	down         its connection has ended, or could not be made; it is dialled again
+	//	refused      it can never serve as it is configured; it is dialled again all the same
+	//	quarantined  it is connected, and has no vote: it may have forgotten locks
+	Phase    string
 	Err      string        // why it is not up; if it is, why its credentials could not be renewed, or empty
 	RTT      time.Duration // smoothed
 	Replies  uint64
@@ -172,7 +168,7 @@ func masterStats(place int, m mux.State) MasterStats {
 	s := MasterStats{
 		Addr:     m.Addr,
 		Place:    place,
-		Phase:    Phase(m.Phase.String()),
+		Phase:    m.Phase.String(),
 		RTT:      m.RTT,
 		Replies:  m.Replies,
 		Failures: m.Failures,

@@ -58,7 +58,7 @@ func SlogObserver(logger *slog.Logger) Observer {
 		case EventLetGo:
 			r.AddAttrs(slog.Bool("given_back", e.GivenBack))
 		case EventMaster:
-			r.AddAttrs(slog.String("master", e.Master.Addr), slog.String("phase", string(e.Master.Phase)), slog.Int("debts", e.Master.Debts))
+			r.AddAttrs(slog.String("master", e.Master.Addr), slog.String("phase", e.Master.Phase), slog.Int("debts", e.Master.Debts))
 			switch text := e.Master.Err; text {
 			case "":
 			case closedText: // nothing has failed
@@ -119,7 +119,7 @@ func levelOf(err error, failures int) slog.Level {
 var closedText = mux.ErrClosed.Error()
 
 func levelOfMaster(m *MasterStats) slog.Level {
-	if m.Phase == PhaseUp && m.Err == "" || m.Err == closedText {
+	if m.Phase == "up" && m.Err == "" || m.Err == closedText {
 		return slog.LevelInfo
 	}
 	return slog.LevelWarn

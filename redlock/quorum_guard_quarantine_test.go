@@ -176,7 +176,7 @@ func TestMasterThatHasGotAReplicaVotes(t *testing.T) {
 	masters := redlocktest.Start(t, 2)
 	phases := make(chan string, 100)
 	c := openConfig(t, redlock.Config{Masters: masters.Addrs()[:1], RoundTimeout: busy,
-		Observers: onEvent(redlock.EventMaster, func(e *redlock.Event) { m := *e.Master; phases <- string(m.Phase) })})
+		Observers: onEvent(redlock.EventMaster, func(e *redlock.Event) { m := *e.Master; phases <- m.Phase })})
 	reaches(t, c, 0, "up")
 	used(t, c, 30*time.Second)
 	replicate(t, masters, 1, 0)
@@ -315,10 +315,10 @@ func TestDurableMasterVotesAtOnceAfterARestart(t *testing.T) {
 			cfg.Durable, cfg.RestartGuard = c.declared, guard
 			var quarantined, up atomic.Int64 // when it was so last: an Observer is told late
 			cfg.Observers = onEvent(redlock.EventMaster, func(e *redlock.Event) {
-				if e.Master.Addr == masters.Addr(0) && e.Master.Phase == redlock.PhaseQuarantined {
+				if e.Master.Addr == masters.Addr(0) && e.Master.Phase == "quarantined" {
 					quarantined.Store(e.Time.UnixNano())
 				}
-				if e.Master.Addr == masters.Addr(0) && e.Master.Phase == redlock.PhaseUp {
+				if e.Master.Addr == masters.Addr(0) && e.Master.Phase == "up" {
 					up.Store(e.Time.UnixNano())
 				}
 			})

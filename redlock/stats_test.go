@@ -77,6 +77,6 @@ func TestStatsCountWhatHappens(t *testing.T) {
 		require.InDelta(t, time.Second, s.Hold.P99, float64(time.Second)/8)
 		require.Len(t, s.Masters, 3)
 		require.Equal(t, "m0", s.Masters[0].Addr)
-		require.Equal(t, PhaseUp, s.Masters[0].Phase)
+		require.Equal(t, "up", s.Masters[0].Phase)
 	})
 }

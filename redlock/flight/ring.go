@@ -307,7 +307,7 @@ func (r *ring) master(kind record.Kind, client int, at time.Duration, m *redlock
 	defer r.unlock()
 	for done := false; !done; done = r.end() {
 		r.begin(kind, client, m.Addr)
-		r.text(string(m.Phase))
+		r.text(m.Phase)
 		r.text(m.Err)
 		r.text(m.RunID)
 		r.u(signed(m.Ahead), duration(m.Within), duration(m.Uptime), uint64(m.Place)+1)

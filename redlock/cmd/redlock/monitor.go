@@ -28,7 +28,7 @@ type monitor struct {
 	others  func() (what, who string) // says who holds the lock
 	waited  int                       // how many waits there were
 	waiting int                       // ... and which of them goes on; 0 if none does
-	phases  map[string]redlock.Phase  // of the masters, as they were said to be
+	phases  map[string]string         // of the masters, as they were said to be
 	failing bool                      // it was said that the lock is not renewed
 }
 
@@ -149,7 +149,7 @@ func (w *monitor) renewed(err error) {
 // stop the run, so nobody else would say it.
 func (w *monitor) opened(masters []redlock.MasterStats) {
 	w.mu.Lock()
-	w.refused, w.phases = map[string]bool{}, map[string]redlock.Phase{}
+	w.refused, w.phases = map[string]bool{}, map[string]string{}
 	w.mu.Unlock()
 	w.all(masters)
 }

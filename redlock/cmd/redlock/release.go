@@ -279,7 +279,7 @@ func (t *target) open(ctx context.Context, command string) (*redlock.Client, err
 // it expires.
 func deliver(ctx context.Context, client *redlock.Client, most time.Duration) {
 	owes := func(m redlock.MasterStats) bool {
-		return m.Phase == redlock.PhaseDialing || m.Phase == redlock.PhaseUp && m.Debts+m.Owed > 0
+		return m.Phase == "dialing" || m.Phase == "up" && m.Debts+m.Owed > 0
 	}
 	for began := time.Now(); ctx.Err() == nil && time.Since(began) < most; time.Sleep(5 * time.Millisecond) {
 		if !slices.ContainsFunc(client.Stats().Masters, owes) {

@@ -347,7 +347,7 @@ func (u *uiState) readMasters(context.Context) {
 		if m.RTT > 0 {
 			rtt = brief(m.RTT)
 		}
-		all = append(all, master{m.Addr, string(m.Phase), m.Err, rtt, m.Failures, m.Owed, m.Debts, m.Notifies})
+		all = append(all, master{m.Addr, m.Phase, m.Err, rtt, m.Failures, m.Owed, m.Debts, m.Notifies})
 	}
 	u.say("masters", all)
 }

@@ -63,7 +63,7 @@ var numbers = []number{
 		for _, m := range s.Masters {
 			for _, phase := range phases {
 				n := uint64(0)
-				if string(m.Phase) == phase.String() {
+				if m.Phase == phase.String() {
 					n = 1
 				}
 				is(n, append(place(m.Addr), keyPhase.String(phase.String()))...)

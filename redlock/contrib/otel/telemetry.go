@@ -190,7 +190,7 @@ func (t *Telemetry) told(ctx context.Context, e *redlock.Event) {
 			add("redlock.lost", attribute.String("error.message", e.Err.Error()))
 		}
 	case redlock.EventMaster:
-		t.changes.Add(ctx, 1, t.with(append(place(e.Master.Addr), keyPhase.String(string(e.Master.Phase)))))
+		t.changes.Add(ctx, 1, t.with(append(place(e.Master.Addr), keyPhase.String(e.Master.Phase))))
 	case redlock.EventNote:
 		if op, _ := ctx.Value(operationKey{}).(*operation); op != nil && op.telemetry == t {
 			op.noted(false)

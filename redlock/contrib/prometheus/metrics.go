@@ -74,7 +74,7 @@ func (m *Metrics) told(_ context.Context, e *redlock.Event) {
 	case redlock.EventWaited:
 		m.observe(m.waits, e.Took, e.Key, redlock.Outcome(e.Err))
 	case redlock.EventMaster:
-		m.phases.WithLabelValues(e.Master.Addr, string(e.Master.Phase)).Inc()
+		m.phases.WithLabelValues(e.Master.Addr, e.Master.Phase).Inc()
 	}
 }
 

@@ -53,7 +53,7 @@ var numbers = []number{
 		for _, m := range s.Masters {
 			for _, phase := range phases {
 				n := 0.0
-				if string(m.Phase) == phase.String() {
+				if m.Phase == phase.String() {
 					n = 1
 				}
 				is(n, m.Addr, phase.String())

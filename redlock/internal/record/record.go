@@ -181,9 +181,9 @@ type Event struct {
 
 	Dropped uint64 // of KindDropped: how many are missing
 
-	Phase  redlock.Phase // of KindMaster
-	Err    string        // of KindMaster and KindAsked
-	RunID  string        // likewise, and what follows
+	Phase  string // of KindMaster
+	Err    string // of KindMaster and KindAsked
+	RunID  string // likewise, and what follows
 	Ahead  time.Duration
 	Within time.Duration
 	Uptime time.Duration
@@ -458,7 +458,7 @@ func (d *decoder) event(body []byte) (*Event, bool) {
 	case KindDropped:
 		e.Dropped, e.Began = d.u(), d.boot-d.d()
 	case KindMaster, KindAsked:
-		e.Phase, e.Err, e.RunID = redlock.Phase(d.text()), d.text(), d.text()
+		e.Phase, e.Err, e.RunID = d.text(), d.text(), d.text()
 		e.Ahead, e.Within, e.Uptime = time.Duration(d.s()), d.d(), d.d()
 		e.Place = -1
 		if len(d.body) > 0 {

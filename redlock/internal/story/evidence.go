@@ -131,7 +131,7 @@ const lag = 50 * time.Millisecond
 
 // alive reports whether what was seen of a master shows that a process of it was there.
 func (m *Seen) alive() bool {
-	return m.RunID != "" && (m.Kind == record.KindAsked || m.Phase == redlock.PhaseUp || m.Phase == redlock.PhaseQuarantined)
+	return m.RunID != "" && (m.Kind == record.KindAsked || m.Phase == "up" || m.Phase == "quarantined")
 }
 
 // after reports whether a master was seen after a time.

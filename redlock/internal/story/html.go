@@ -299,12 +299,12 @@ type pageRound struct {
 }
 
 type pageSeen struct {
-	Master int           `json:"master"`
-	Party  int           `json:"party"`
-	At     int64         `json:"at"`
-	Phase  redlock.Phase `json:"phase,omitempty"` // empty if it was asked who it is; "left" if the client has left it
-	Run    int           `json:"run,omitempty"`
-	Err    int           `json:"err,omitempty"`
+	Master int    `json:"master"`
+	Party  int    `json:"party"`
+	At     int64  `json:"at"`
+	Phase  string `json:"phase,omitempty"` // empty if it was asked who it is; "left" if the client has left it
+	Run    int    `json:"run,omitempty"`
+	Err    int    `json:"err,omitempty"`
 }
 
 // A pageBoth is a time in which two had a lock, or one went on after it.

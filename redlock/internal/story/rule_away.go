@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/internal/record"
 )
 
@@ -36,11 +35,11 @@ func (s *Story) judgeMasters() {
 			continue
 		}
 		a := since[v]
-		up := m.Phase == redlock.PhaseUp
+		up := m.Phase == "up"
 		switch {
-		case !up && a.was == nil && m.Phase != redlock.PhaseDialing && !closedWith(m) && !replaced(m):
+		case !up && a.was == nil && m.Phase != "dialing" && !closedWith(m) && !replaced(m):
 			since[v] = absence{was: m}
-		case !up && a.was != nil && a.mute == nil && m.Phase == redlock.PhaseQuarantined:
+		case !up && a.was != nil && a.mute == nil && m.Phase == "quarantined":
 			since[v] = absence{a.was, m}
 		case replaced(m) && a.was != nil:
 			all = append(all, absent{absence: a, last: m, suffix: ", until its place was given to another"})
@@ -108,15 +107,15 @@ func (s *Story) tellAbsences(all []absent) {
 const oneAbsence = 2 * time.Second
 
 // away says what a phase means.
-func away(p redlock.Phase) string {
+func away(p string) string {
 	switch p {
-	case redlock.PhaseStalled:
+	case "stalled":
 		return "silent"
-	case redlock.PhaseDown:
+	case "down":
 		return "not connected"
-	case redlock.PhaseRefused:
+	case "refused":
 		return "refused"
-	case redlock.PhaseQuarantined:
+	case "quarantined":
 		return "without a vote"
 	}
 	return string(p)
@@ -131,7 +130,7 @@ func closedWith(m *Seen) bool {
 func replaced(m *Seen) bool { return strings.Contains(m.Err, "it was replaced") }
 
 func because(m *Seen) string {
-	if m.Err == "" || m.Phase == redlock.PhaseStalled {
+	if m.Err == "" || m.Phase == "stalled" {
 		return ""
 	}
 	return " (" + reason(m.Err, m.Key) + ")"

@@ -59,7 +59,7 @@ func asked(when float64, addr string, ahead time.Duration) record.Event {
 // broke is the end of a connection.
 func broke(when float64, addr string) record.Event {
 	e := met(when, addr, 0)
-	e.Phase, e.Err = redlock.PhaseDown, "mux: "+addr+": EOF"
+	e.Phase, e.Err = "down", "mux: "+addr+": EOF"
 	return e
 }
 
@@ -331,7 +331,7 @@ func TestTheEndOfAConnectionIsNoSignOfLife(t *testing.T) {
 	}{
 		{func(when float64, addr string, ahead time.Duration) record.Event {
 			e := met(when, addr, ahead)
-			e.Phase, e.Err = redlock.PhaseDown, "mux: a:1: EOF"
+			e.Phase, e.Err = "down", "mux: a:1: EOF"
 			return e
 		}, story.Unknown},
 		{asked, story.Deleted},
@@ -347,7 +347,7 @@ func TestTheEndOfAConnectionIsNoSignOfLife(t *testing.T) {
 func TestAClockIsReadOnceInAConnection(t *testing.T) {
 	t.Parallel()
 	repeated := met(3, "a:1", 0)
-	repeated.Phase, repeated.Err = redlock.PhaseDown, "mux: closed"
+	repeated.Phase, repeated.Err = "down", "mux: closed"
 	back := func(events ...record.Event) (n int) {
 		for _, f := range ofMatter(tellOf(forgery{name: "a"}.of(t, events...)), story.Clocks) {
 			if strings.Contains(f.Text, "set back") {
@@ -390,7 +390,7 @@ func TestAMasterIsNotAwayAsItsClientEnds(t *testing.T) {
 	t.Parallel()
 	down := func(when float64, err string) record.Event {
 		e := met(when, "a:1", 0)
-		e.Phase, e.Err = redlock.PhaseDown, err
+		e.Phase, e.Err = "down", err
 		return e
 	}
 	for err, want := range map[string]int{"mux: closed": 0, "mux: it was replaced: by d:1": 0, "mux: a:1: EOF": 1} {
@@ -495,16 +495,16 @@ func TestASoundRunAccusesNobody(t *testing.T) {
 // another end, and what has not ended are another matter.
 func TestAnAbsenceIsToldOnce(t *testing.T) {
 	t.Parallel()
-	in := func(phase redlock.Phase, when float64, addr string) record.Event {
+	in := func(phase string, when float64, addr string) record.Event {
 		e := met(when, addr, 0)
 		e.Phase, e.Err = phase, "mux: "+addr+": EOF"
 		return e
 	}
-	down := func(when float64, addr string) record.Event { return in(redlock.PhaseDown, when, addr) }
-	replaced := in(redlock.PhaseDown, 5, "c:1")
+	down := func(when float64, addr string) record.Event { return in("down", when, addr) }
+	replaced := in("down", 5, "c:1")
 	replaced.Err = "mux: it was replaced: by d:1"
 	told := ofMatter(tellOf(
-		forgery{name: "d"}.of(t, met(1, "a:1", 0), met(1, "b:1", 0), met(1, "c:1", 0), in(redlock.PhaseStalled, 2, "b:1"), down(2, "c:1"), down(3, "a:1"),
+		forgery{name: "d"}.of(t, met(1, "a:1", 0), met(1, "b:1", 0), met(1, "c:1", 0), in("stalled", 2, "b:1"), down(2, "c:1"), down(3, "a:1"),
 			met(4, "a:1", 0), met(5, "b:1", 0), replaced),
 		forgery{name: "e"}.of(t, met(1, "c:1", 0), down(2, "c:1"), met(5, "c:1", 0)),
 		forgery{name: "b"}.of(t, met(1, "a:1", 0), down(2.5, "a:1"), met(9, "a:1", 0), down(20, "a:1"), met(21, "a:1", 0)),

@@ -138,7 +138,7 @@ func encode(e *record.Event, since time.Duration) []byte {
 	case record.KindWaited:
 		b = u(text(text(b, e.Outcome), e.Detail), uint64(e.Waited))
 	case record.KindMaster, record.KindAsked:
-		b = binary.AppendVarint(text(text(text(b, string(e.Phase)), e.Err), e.RunID), int64(e.Ahead))
+		b = binary.AppendVarint(text(text(text(b, e.Phase), e.Err), e.RunID), int64(e.Ahead))
 		b = u(u(b, uint64(e.Within)), uint64(e.Uptime))
 		if e.Place > 0 {
 			b = u(b, uint64(e.Place)+1)
@@ -172,7 +172,7 @@ func letGo(when float64, token uint64) record.Event {
 
 // met is what was seen of a master of which a clock that says the right time is ahead of the record's wall clock by so much.
 func met(when float64, addr string, ahead time.Duration) record.Event {
-	return record.Event{Kind: record.KindMaster, Boot: at(when), Key: addr, Phase: redlock.PhaseUp, RunID: "run of " + addr, Ahead: cmp.Or(ahead, 1), Within: time.Millisecond}
+	return record.Event{Kind: record.KindMaster, Boot: at(when), Key: addr, Phase: "up", RunID: "run of " + addr, Ahead: cmp.Or(ahead, 1), Within: time.Millisecond}
 }
 
 func overlaps(told *story.Story) (certain, maybe int) {

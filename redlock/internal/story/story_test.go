@@ -93,7 +93,7 @@ func (a *actor) sees(up int) *actor {
 	require.Eventually(a.scene, func() bool {
 		n := 0
 		for _, m := range a.Stats().Masters {
-			if m.Phase == redlock.PhaseUp {
+			if m.Phase == "up" {
 				n++
 			}
 		}
@@ -424,7 +424,7 @@ func TestGroupFailsOver(t *testing.T) {
 	<-held.Done()
 	require.Eventually(t, func() bool { // it is recorded, too
 		for e := range first.record().Events() {
-			if e.Kind == record.KindMaster && e.Phase == redlock.PhaseQuarantined {
+			if e.Kind == record.KindMaster && e.Phase == "quarantined" {
 				return true
 			}
 		}

@@ -248,7 +248,7 @@ func (c *client) hold() {
 
 // allUp reports whether all masters are connected.
 func (c *client) allUp() bool {
-	return !slices.ContainsFunc(c.lock.Stats().Masters, func(s redlock.MasterStats) bool { return s.Phase != redlock.PhaseUp })
+	return !slices.ContainsFunc(c.lock.Stats().Masters, func(s redlock.MasterStats) bool { return s.Phase != "up" })
 }
 
 // atOnce is how often in turn a lock is taken at once when all is well again. A majority that has the key once
@@ -279,7 +279,7 @@ func (c *client) missing(m *redlock.Mutex) string {
 			double = s.Addr
 			continue
 		}
-		if s.Phase != redlock.PhaseUp || s.Owed > 0 || s.Debts > 0 {
+		if s.Phase != "up" || s.Owed > 0 || s.Debts > 0 {
 			return fmt.Sprintf("%+v", s)
 		}
 	}
