@@ -56,8 +56,9 @@ func awaitAnswer(ctx context.Context, p *Poller, s *sock, want Interest) error {
 // foreign is an error of a connection of the user's own, or of its Dialer. It says nothing of the master: so it is none of
 // those by which a master is judged.
 func foreign(err error) error {
+	judged := refusedTLS(err)
 	for _, verdict := range []error{ErrNoListener, ErrRefused, ErrNotMaster, ErrUnanswered} {
-		if errors.Is(refusedTLS(err), verdict) {
+		if errors.Is(judged, verdict) {
 			return errors.New(err.Error())
 		}
 	}

@@ -48,26 +48,22 @@ func (l *tlsLayer) handshake(ctx context.Context, wait func(Interest) error) err
 // refusedTLS returns the error of a handshake as a RefusedError if the next one will end alike. With TLS 1.3 the server
 // says only later that it refuses us.
 func refusedTLS(err error) error {
-	var (
-		ours      *tls.CertificateVerificationError
-		authority x509.UnknownAuthorityError
-		name      x509.HostnameError
-		invalid   x509.CertificateInvalidError
-		theirs    *net.OpError
-	)
 	refused := func(why error, remedy string) error {
 		return &RefusedError{Reason: why.Error(), Remedy: remedy, cause: err}
 	}
-	switch {
-	case errors.As(err, &theirs) && theirs.Op == "remote error" && slices.ContainsFunc(finalAlerts, func(a tls.AlertError) bool { return a.Error() == theirs.Err.Error() }):
+	if theirs, ok := errors.AsType[*net.OpError](err); ok && theirs.Op == "remote error" && slices.ContainsFunc(finalAlerts, func(a tls.AlertError) bool { return a.Error() == theirs.Err.Error() }) {
 		return refused(theirs, "it refuses our side of TLS: if it wants a certificate, give one that is signed by an authority that it trusts (tls.Config.Certificates; --cert and --key)")
-	case !errors.As(err, &ours):
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); !ok {
 		return err
-	case errors.As(err, &authority):
+	}
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
 		return refused(err, "give the certificate of the authority that signed the master's (tls.Config.RootCAs; --cacert)")
-	case errors.As(err, &name):
+	}
+	if _, ok := errors.AsType[x509.HostnameError](err); ok {
 		return refused(err, "write the master's address with a name that stands in its certificate, or get a certificate for this name")
-	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+	}
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
 		return refused(err, "renew the master's certificate; check that our clock is right")
 	}
 	return refused(err, "get another certificate for the master")
