@@ -153,12 +153,14 @@ func (m *Mutex) lockWithin(ctx context.Context, o *options) error {
 	if !errors.As(err, &e) || e.ended == nil || ctx.Err() != nil {
 		return err
 	}
+	reason := e.reason
 	switch {
 	case e.reason == nil && e.note == secondPending: // the second lock was held: had its system failed, the wait for it would have ended
-		e.reason = ErrHeld
+		reason = ErrHeld
 	case e.reason == nil, e.reason == ErrHeld && !e.named && !strings.HasPrefix(e.note, heldBy): // no attempt was finished, or perhaps nobody has it
 		return m.TryLock(ctx)
 	}
-	e.ended, e.cause, e.late = nil, nil, fmt.Sprintf("waited for %v", o.wait)
-	return e
+	told := *e // Observers have the other
+	told.reason, told.ended, told.cause, told.late = reason, nil, nil, fmt.Sprintf("waited for %v", o.wait)
+	return &told
 }

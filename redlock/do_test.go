@@ -290,6 +290,24 @@ func TestDoWaitsNoLongerThanItIsTold(t *testing.T) {
 	})
 }
 
+// Observers read an error in a goroutine of their own, while the caller has it.
+func TestAnErrorThatObserversHaveDoesNotChange(t *testing.T) {
+	var told []error
+	var said []string
+	cfg := Config{Observers: onEvent(EventWaited, func(e *Event) { told, said = append(told, e.Err), append(said, e.Err.Error()) })}
+	eachDoing(t, cfg, func(t *testing.T, c *Client, r *fakeRounds, do doing) {
+		told, said = nil, nil
+		taken(t, c)
+		require.ErrorIs(t, do(t.Context(), "k", ttl, nothing, WithWait(time.Second)), ErrHeld)
+		r.set(fail, 0, 1)
+		require.ErrorIs(t, do(t.Context(), "j", ttl, nothing, WithWait(time.Second)), ErrNoQuorum)
+		require.Len(t, told, 2)
+		for i, e := range told {
+			require.EqualError(t, e, said[i])
+		}
+	})
+}
+
 func TestABoundedWaitIsForDo(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		require.ErrorContains(t, c.CheckMutex("k", ttl, WithWait(time.Second)), "WithWait")
