@@ -62,6 +62,9 @@ func (s *fencedShelf) adopt(token string, now, ttl int64) int64 {
 
 func (s *fencedShelf) raise(token string, now int64, fence uint64) int64 {
 	s.at(now)
+	if s.others(now) {
+		return 0
+	}
 	s.dropEnded(now)
 	if _, there := s.ends[token]; !there {
 		return 0

@@ -198,6 +198,15 @@ func (s *shelf) at(now int64) {
 
 func (s *shelf) taken() bool { return s.writer != "" || len(s.ends) > 0 }
 
+// others reports whether the set is no set of readers: those end with their last.
+func (s *shelf) others(now int64) bool {
+	last := int64(0)
+	for _, end := range s.ends {
+		last = max(last, end)
+	}
+	return len(s.ends) > 0 && last < now
+}
+
 func (s *shelf) dropEnded(now int64) {
 	maps.DeleteFunc(s.ends, func(_ string, end int64) bool { return end < now })
 }
@@ -223,7 +232,7 @@ func (s *shelf) add(token string, now, ttl int64) {
 
 func (s *shelf) acquire(token string, now, ttl, waited int64) int64 {
 	s.at(now)
-	if s.writer != "" || s.intent != 0 && now-waited >= s.intent {
+	if s.writer != "" || s.others(now) || s.intent != 0 && now-waited >= s.intent {
 		return 0
 	}
 	if s.add(token, now, ttl); len(s.ends)%8 == 0 {
@@ -234,10 +243,10 @@ func (s *shelf) acquire(token string, now, ttl, waited int64) int64 {
 
 func (s *shelf) extend(token string, now, ttl int64) int64 {
 	s.at(now)
-	s.dropEnded(now)
-	if s.writer != "" {
+	if s.writer != "" || s.others(now) {
 		return 0
 	}
+	s.dropEnded(now)
 	if _, there := s.ends[token]; !there {
 		return kind.Gone
 	}
@@ -247,6 +256,9 @@ func (s *shelf) extend(token string, now, ttl int64) int64 {
 
 func (s *shelf) repair(token string, now, ttl int64) int64 {
 	s.at(now)
+	if s.others(now) {
+		return 0
+	}
 	s.dropEnded(now)
 	if _, there := s.ends[token]; there || s.writer != "" {
 		return 0
@@ -258,9 +270,11 @@ func (s *shelf) repair(token string, now, ttl int64) int64 {
 func (s *shelf) release(token string, now int64) int64 {
 	s.at(now)
 	end, there := s.ends[token]
+	if !there {
+		return 0
+	}
 	delete(s.ends, token)
-	s.keep(now)
-	if there && end >= now {
+	if s.keep(now); end >= now {
 		return 1
 	}
 	return 0
@@ -332,6 +346,7 @@ func compareReadersScripts(t *testing.T, masters *redlocktest.Masters, c *Client
 			case 6:
 				k.look(s, hanging)
 				switch {
+				case want.others(now):
 				case want.writer == "" && want.intent == 0:
 					reply = -2
 				case want.writer == "":
@@ -372,7 +387,7 @@ func compareReadersScripts(t *testing.T, masters *redlocktest.Masters, c *Client
 				require.NoError(t, c.rounds.Do(t.Context(), &k.op), at)
 				vote := k.op.Votes[0]
 				require.NoError(t, vote.Err, at)
-				if reply == -99 { // a writer is there
+				if reply == -99 { // another's key is there
 					if reply = -1; want.expires != noEnd {
 						reply = vote.Int
 						require.InDelta(t, want.expires-now, vote.Int, 60_000, at)

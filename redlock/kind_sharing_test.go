@@ -105,7 +105,7 @@ func TestReadersOfAnotherLibraryAreNotJoined(t *testing.T) {
 		t.Run(strconv.Itoa(n), func(t *testing.T) {
 			t.Parallel()
 			masters := redlocktest.Start(t, n)
-			c, err := Open(t.Context(), Config{Masters: masters.Addrs()})
+			c, err := Open(t.Context(), Config{Masters: masters.Addrs(), RoundTimeout: 10 * time.Second})
 			require.NoError(t, err)
 			defer c.Close()
 			for i := range n {
@@ -133,12 +133,28 @@ func TestReadersOfAnotherLibraryAreNotJoined(t *testing.T) {
 					command(t, masters, i, "DEL", "k")
 				}
 			}
-			// What has expired is nobody's.
-			for i := range n {
-				command(t, masters, i, "ZADD", "k", "1000", "theirs")
-			}
-			for _, reader := range readers {
-				require.NoError(t, reader.TryLock(t.Context()))
+			// A set of readers ends with its last one. Of what is still there, nothing is taken or deleted.
+			board := [][]string{{"ZADD", "k", "1000", "a score"}, {"ZADD", "k", "4.5", "a score"}, {"ZADD", "k", "9e15", "a score"}}
+			for _, set := range board {
+				for _, reader := range readers {
+					for i := range n {
+						command(t, masters, i, "DEL", "k")
+					}
+					require.NoError(t, reader.TryLock(t.Context()), set)
+					Confirmed(t, reader)
+					for i := range n {
+						command(t, masters, i, "DEL", "k")
+						command(t, masters, i, set...)
+					}
+					require.ErrorIs(t, reader.Extend(t.Context()), ErrNotHeld, set)
+					require.ErrorIs(t, reader.Unlock(t.Context()), ErrNotHeld, set)
+					require.ErrorIs(t, reader.TryLock(t.Context()), ErrHeld, set)
+					require.ErrorIs(t, c.Revoke(t.Context(), "k", "it is to go", WithShared(), WithToken("a score")), map[bool]error{true: ErrHeld, false: ErrNotHeld}[set[2] == "9e15"], set)
+					for i := range n {
+						require.Equal(t, []any{"a score"}, says(t, masters, i, "ZRANGE", "k", "0", "-1"), set)
+						require.EqualValues(t, -1, says(t, masters, i, "PTTL", "k"), set)
+					}
+				}
 			}
 		})
 	}

@@ -112,13 +112,17 @@ if v == ARGV[1] then
 end
 return left`)
 
-	// sharedRevokeScript is RevokeScript for a reader: its member becomes the tombstone.
+	// sharedRevokeScript is RevokeScript for a reader: its member becomes the tombstone. A set that does not expire is none of
+	// readers.
 	sharedRevokeScript = script.New(`local there = redis.pcall('ZSCORE', KEYS[1], ARGV[1])
 local got = there
 ` + refuse("-2", "ZSCORE") + findTombstone + MasterTime + `local score = tonumber(there or dead and redis.call('ZSCORE', KEYS[1], dead) or 0)
 local left = math.floor(score) - now
 if left < 0 then
   return -2
+end
+if redis.call('PTTL', KEYS[1]) < 0 then
+  return -1
 end
 redis.call('ZADD', KEYS[1], string.format('%.6f', score), dead or ARGV[2])
 redis.call('ZREM', KEYS[1], ARGV[1])

@@ -71,24 +71,21 @@ if late then
   local last = top[2]
   ` + expireAtLast + `end
 `
-	// foreignReaders is the Lua that begins what is done if the set KEYS[1] is another library's: the score of its last
-	// member has no fraction. Symfony's Lock keeps such sets, and its writer is a member, too. Where the last is ours, that
-	// writer is not there, as our readers keep it out. top becomes the score of the last member; nil without one.
+	// foreignReaders is the Lua that begins what is done if the set KEYS[1] is another's: the score of its last
+	// member has no fraction, or is over. Symfony's Lock keeps sets without fractions, and its writer is a member, too. Where the
+	// last is ours, that writer is not there, as our readers keep it out. A set of readers ends with its last, so one that is
+	// still there is no set of readers, but a leaderboard, say. top becomes the score of the last member; nil without one.
 	foreignReaders = `local top = tonumber(redis.pcall('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2])
-if top and top >= now and not (top % 1 > 0) then
+if top and not (top >= now and top % 1 > 0) then
 `
-	// findReader is the Lua that finds the reader that is to be extended.
-	findReader = `local there = redis.call('ZSCORE', KEYS[1], ARGV[1])
-` + findTombstone + `if not there then
+	// findReader is the Lua that ends a script if the reader that is to be extended is not there.
+	findReader = findTombstone + `if not there then
   return dead or -2
 end
 `
-	// missReader is the Lua that ends a script if the reader is there, or its tombstone, or the set is another library's.
-	missReader = `local there = redis.call('ZSCORE', KEYS[1], ARGV[1])
-` + findTombstone + `if there or dead then
+	// missReader is the Lua that ends a script if the reader is there, or its tombstone.
+	missReader = findTombstone + `if there or dead then
   return 0
-end
-` + foreignReaders + `  return 0
 end
 `
 	// extendReader is the Lua that has a reader's TTL begin anew.
@@ -112,9 +109,16 @@ end
 `
 }
 
-// dropEnded is the Lua that drops the readers that have expired.
+// dropEnded is the Lua that drops the readers that have expired, of a set that is not another's. there becomes the score of the
+// reader; false if it is not there.
 func dropEnded(refused string) string {
-	return MasterTime + `local got = redis.pcall('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. now)
+	return MasterTime + `local got = redis.pcall('ZSCORE', KEYS[1], ARGV[1])
+` + refuse(refused, "ZSCORE") + `local there = got and tonumber(got) >= now
+if not there then
+  ` + foreignReaders + `    return ` + refused + `
+  end
+end
+got = redis.pcall('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. now)
 ` + refuse(refused, "ZREMRANGEBYSCORE")
 }
 
@@ -162,8 +166,11 @@ var (
 	// if the reader had not expired, or the tombstone.
 	sharedReleaseScript = script.New(`local got = redis.pcall('ZSCORE', KEYS[1], ARGV[1])
 ` + refuse("0", "ZSCORE") + `local there = got or ARGV[2] ~= '1'
-` + findTombstone + `redis.call('ZREM', KEYS[1], dead or ARGV[1])
-` + keepReaders + MasterTime + `return dead or (got and tonumber(got) >= now and 1 or 0)`)
+` + findTombstone + `if not (got or dead) then
+  return 0
+end
+redis.call('ZREM', KEYS[1], dead or ARGV[1])
+` + keepReaders + MasterTime + `return dead or (tonumber(got) >= now and 1 or 0)`)
 
 	// KEYS key, its intent. It returns -2 if a reader can take the lock. Otherwise it returns for how many ms a
 	// reader cannot, or -1 if that has no end. If an intent has more than its life left, it counts as its

@@ -68,14 +68,13 @@ var (
 	sharedFencedRepairScript = script.NewRare(dropEnded("0") + missReader + keepReader)
 
 	// ARGV token, TTL in ms, life of the counter in ms.
-	sharedFencedAdoptScript = script.New(dropEnded("-1") + `local there = redis.call('ZSCORE', KEYS[1], ARGV[1])
-` + findTombstone + `if not there then
+	sharedFencedAdoptScript = script.New(dropEnded("-1") + findTombstone + `if not there then
   return dead or -1
 end
 ` + readCounter + moveOn("false", "0") + extendReader + writeReaders + `return f`)
 
 	// ARGV token, the reader's number, life of the counter in ms.
-	sharedRaiseScript = script.New(dropEnded("0") + `if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then
+	sharedRaiseScript = script.New(dropEnded("0") + `if not there then
   return 0
 end
 ` + readCounter + `f = math.max(f, tonumber(ARGV[2]))
