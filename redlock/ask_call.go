@@ -283,7 +283,11 @@ func (k *call) explainRefusals() {
 		if !ok || reply.Code != "NOPERM" {
 			continue
 		}
-		if lacks := rights.Explain(reply.Message, k.request.Command); lacks != "" {
+		sent := k.request.Command
+		if len(k.request.Fallback) > 0 { // which has a script's text
+			sent = k.request.Fallback
+		}
+		if lacks := rights.Explain(reply.Message, sent); lacks != "" {
 			k.op.Votes[i].Err = &mux.ReplyError{Code: reply.Code, Message: reply.Message + " (" + lacks + ")"}
 		}
 	}

@@ -224,6 +224,7 @@ func (c *core) failure(op Op, key string, k *call, err, reason error) *RoundErro
 	e.Votes = appendVotes(make([]Vote, 0, len(c.masters)), c.masters, k.op.Votes, k.token)
 	if reason == ErrNotHeld {
 		e.noteRevoked(k.op.Votes, k.token)
+		e.noteNoLock(k.op.Votes)
 	}
 	return e
 }
@@ -247,6 +248,19 @@ func (e *RoundError) noteRevoked(votes []mux.Vote, token []byte) {
 	}
 	if len(reasons) > len(votes)-quorum.Majority(len(votes)) {
 		e.under, e.WhyRevoked = ErrRevoked, census.MostSaid(reasons)
+	}
+}
+
+// noteNoLock notes that another's key is in the lock's place, if so many masters say so that nobody has a quorum.
+func (e *RoundError) noteNoLock(votes []mux.Vote) {
+	others := 0
+	for i := range votes {
+		if votes[i].Verdict == VerdictNo && kind.NoLockIn(votes[i].Reply) {
+			others++
+		}
+	}
+	if others > len(votes)-quorum.Majority(len(votes)) {
+		e.note = census.Holder{}.NoLock()
 	}
 }
 

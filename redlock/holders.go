@@ -63,6 +63,7 @@ type Holder struct {
 	TTL     time.Duration // until no majority has it if it is not renewed, or nobody, if none has; below 0 for never
 	Revoked bool          // the lock was revoked, and its holder has not let go yet ([Client.Revoke])
 	Reason  string        // ... and why: it can be printed. If masters say several things, all of them
+	Other   string        // "a key that is no lock (hash)", if it is one; without the type if this user may not ask for it
 }
 
 // A LockWaiter is one process that waits in line for a lock. There can be more waiters in the process.
@@ -70,14 +71,6 @@ type LockWaiter struct {
 	Owner  string        // Config.Owner, or WithOwner: a hint. Empty if it has published none
 	Waited time.Duration // for how long its Lock has waited
 	Reader bool          // it wants to share the lock. Readers in a row have the lock together
-}
-
-// noLock says what a key holds that is no lock. size is that of a long string, or 0.
-func noLock(size int64) string {
-	if size == 0 {
-		return "a key that is no lock"
-	}
-	return fmt.Sprintf("a key that is no lock (string of %d bytes)", size)
 }
 
 // ask makes the call one of a script that only reads. If it is tracked, the masters are to notify of the next change of
@@ -153,15 +146,15 @@ func (c *Client) Holders(ctx context.Context, key string, opts ...Option) (LockI
 		return LockInfo{}, fmt.Errorf("redlock: holders of %s: %w", quoted(key), o.invalid)
 	}
 	t, err := c.census(ctx, opHolders, key, &o)
-	info := c.lockInfo(key, t)
+	info := c.lockInfo(key, t, o.shared || o.permits > 0)
 	if o.permits > 0 {
 		info.permitted(o.permits)
 	}
 	return info, err
 }
 
-// lockInfo sums up what the masters say of a key that was asked for by its name.
-func (c *Client) lockInfo(key string, t *census.Tally) LockInfo {
+// lockInfo sums up what the masters say of a key that was asked for by its name, and for its readers, if it was.
+func (c *Client) lockInfo(key string, t *census.Tally, readers bool) LockInfo {
 	info := LockInfo{Key: key}
 	var answered mux.Set
 	for master, row := range t.Rows {
@@ -172,6 +165,7 @@ func (c *Client) lockInfo(key string, t *census.Tally) LockInfo {
 	info.sumUp(t, answered, c.masters, func(claim *census.Claim, h *Holder) (LockKind, bool) {
 		switch {
 		case claim.Token == census.Unknown:
+			h.Other = claim.Other(readers)
 			return KindOther, true
 		case claim.Reader:
 			return KindShared, true
@@ -188,16 +182,12 @@ func (c *Client) lockInfo(key string, t *census.Tally) LockInfo {
 func (info *LockInfo) sumUp(t *census.Tally, answered mux.Set, masters addresses, looks func(*census.Claim, *Holder) (LockKind, bool)) {
 	info.Fence, info.Since, info.Masters = t.Fence(), t.Since(time.Now()), len(t.Rows)
 	var readers []uint64
-	others := 0
 	for master, row := range t.Rows {
 		if !answered.Has(master) {
 			info.Silent = append(info.Silent, masters.at(master))
 			continue
 		}
 		readers = append(readers, uint64(max(row.Readers, 0)))
-		if row.Readers < 0 {
-			others++
-		}
 	}
 	info.Readers = int(census.OfMost(readers, t.Quorum()))
 	slices.SortFunc(t.Claims, func(a, b *census.Claim) int {
@@ -214,16 +204,13 @@ func (info *LockInfo) sumUp(t *census.Tally, answered mux.Set, masters addresses
 			continue
 		}
 		if kind == KindOther { // it may be a secret of others
-			h.Token = Secret{}
+			h.Token, h.Other = Secret{}, cmp.Or(h.Other, c.NoLock())
 		}
 		if len(info.Holders) == 0 {
 			info.Kind = kind
 		}
 		info.Held = info.Held || h.Held
 		info.Holders = append(info.Holders, h)
-	}
-	if len(info.Holders) == 0 && others > 0 {
-		info.Kind, info.Held = KindOther, others >= t.Quorum()
 	}
 }
 
@@ -286,7 +273,7 @@ func (c *Client) census(ctx context.Context, of Op, key string, o *options) (*ce
 type holderSummary struct {
 	owner   string
 	token   Secret
-	size    int64         // as that of census.Holder
+	other   string        // what the key is if it is no lock
 	free    bool          // it was released, and lingers
 	votes   int           // masters that name it; 0 if no holder is known
 	masters int           // how many there are
@@ -314,7 +301,7 @@ func soonest(t *census.Tally) holderSummary {
 func pickHolder(t *census.Tally, before func(a, b holderSummary) bool) (first holderSummary) {
 	needed := t.Quorum()
 	for _, c := range t.Claims {
-		h := holderSummary{c.Owner(), c.Token, c.Size, c.Left(), len(c.On), len(t.Rows), t.Silent() > 0, c.Lasts()}
+		h := holderSummary{c.Owner(), c.Token, c.NoLock(), c.Left(), len(c.On), len(t.Rows), t.Silent() > 0, c.Lasts()}
 		real, other := h.votes >= needed, first.votes >= needed
 		if first.votes == 0 || real && !other || real == other && before(h, first) {
 			first = h
@@ -336,7 +323,7 @@ func (h holderSummary) String() string {
 	}
 	switch {
 	case h.token == census.Unknown:
-		owner = noLock(h.size)
+		owner = h.other
 	case owner == "":
 		owner = "somebody without a name"
 	}
@@ -410,7 +397,7 @@ func (c *Client) inTheWay(ctx context.Context, least int, keys ...string) (h hol
 	for _, key := range keys {
 		key = strings.TrimPrefix(key, c.cfg.Prefix)
 		all, _ := c.census(ctx, opHolders, key, &options{})
-		if slices.ContainsFunc(all.Claims, func(h *census.Claim) bool { return h.Token == census.Unknown }) { // readers
+		if slices.ContainsFunc(all.Claims, func(h *census.Claim) bool { return h.MayBeReaders() }) {
 			if readers, err := c.census(ctx, opHolders, key, &options{shared: true}); err == nil {
 				if h = last(readers); h.votes >= least {
 					break

@@ -316,3 +316,136 @@ func TestValuesAreComparedOnTheMaster(t *testing.T) {
 		require.Equal(t, want == VerdictYes, ask(args...) == int64(1), key)
 	}
 }
+
+// noLocks are commands that make a key which is no lock, by what the errors call it.
+var noLocks = map[string]func(key string) []string{
+	"hash":       func(key string) []string { return []string{"HSET", key, "f", "v"} },
+	"list":       func(key string) []string { return []string{"RPUSH", key, "v"} },
+	"set":        func(key string) []string { return []string{"SADD", key, "v"} },
+	"sorted set": func(key string) []string { return []string{"ZADD", key, "9e15", "v"} },
+	"stream":     func(key string) []string { return []string{"XADD", key, "1-1", "f", "v"} },
+}
+
+// Whoever meets a key that is no lock is told so, in one sentence. It is nobody's: it is not taken, and nothing deletes it.
+func TestAKeyThatIsNoLockIsCalledSo(t *testing.T) {
+	t.Parallel()
+	inForeignArenas(t, func(a *foreignArena) {
+		t, ctx := a.T, a.Context()
+		for of, value := range noLocks {
+			sentence := "a key that is no lock (" + of + ")"
+			for name, opts := range foreignKinds {
+				if a.silent && (of != "hash" || name != "plain" && name != "shared") {
+					continue // each takes the time of some rounds
+				}
+				about := name + ", " + of
+				m := a.c.NewMutex("k", time.Minute, opts...)
+				at := a.prefix + "k"
+				if m.slotted != nil {
+					at = m.slotted.(interface{ Names() []string }).Names()[0]
+				}
+				stays := func() {
+					t.Helper()
+					for i := range a.masters.N() {
+						if !a.silent || i != 2 {
+							require.EqualValues(t, 1, says(t, a.masters, i, "EXISTS", at), about)
+							require.EqualValues(t, -1, says(t, a.masters, i, "PTTL", at), about)
+						}
+					}
+				}
+
+				// It comes in the place of a lock that is held.
+				for _, finish := range map[string]func() error{
+					"extend": func() error { return m.Extend(ctx) },
+					"unlock": func() error { return m.Unlock(ctx) },
+				} {
+					require.NoError(t, m.TryLock(ctx), about)
+					if !a.silent {
+						Confirmed(t, m)
+					}
+					a.put(value, at)
+					err := finish()
+					require.ErrorIs(t, err, ErrNotHeld, about)
+					require.ErrorContains(t, err, "not held: a key that is no lock (0 yes", about)
+					m.Unlock(ctx)
+					stays()
+					a.clean(at)
+				}
+
+				// It is there before.
+				a.put(value, at)
+				require.ErrorIs(t, m.TryLock(ctx), ErrHeld, about)
+				var err error
+				for patience := a.patience; patience < hanging && (err == nil || !strings.Contains(err.Error(), sentence)); patience *= 2 {
+					short, cancel := context.WithTimeout(ctx, patience)
+					err = m.Lock(short)
+					cancel()
+				}
+				require.ErrorIs(t, err, ErrHeld, about)
+				require.ErrorContains(t, err, "held by "+sentence, about)
+				require.ErrorIs(t, m.Unlock(ctx), ErrNotHeld, about)
+				info, err := a.c.Holders(ctx, "k", opts...)
+				require.NoError(t, err)
+				require.True(t, info.Held, about)
+				if m.slotted != nil || m.reader || of != "sorted set" {
+					require.Equal(t, sentence, info.Holders[0].Other, about)
+				} else { // which holds the readers of a lock, too
+					require.Equal(t, "readers, or "+sentence, info.Holders[0].Other, about)
+				}
+				err = a.c.Revoke(ctx, "k", "it is to go", opts...)
+				require.ErrorIs(t, err, ErrNotHeld, about)
+				require.ErrorContains(t, err, sentence, about)
+				stays()
+				a.clean(at)
+			}
+			if a.silent && of != "hash" {
+				continue
+			}
+			a.put(value, a.prefix+"k")
+			for lock, err := range a.c.Watch(ctx, "k") {
+				require.NoError(t, err)
+				require.Contains(t, lock.Holders[0].Other, sentence)
+				break
+			}
+			for lock, err := range a.c.Locks(ctx, "k") {
+				if err == nil {
+					require.Equal(t, sentence, lock.Holders[0].Other)
+					require.Equal(t, KindOther, lock.Kind)
+				}
+			}
+			for what, do := range map[string]func(ctx context.Context) error{
+				"do": func(ctx context.Context) error {
+					return a.c.Do(ctx, "k", time.Minute, func(context.Context) error { return nil })
+				},
+				"acquire": func(ctx context.Context) error {
+					_, _, err := a.c.Acquire(ctx, "k", time.Minute)
+					return err
+				},
+			} {
+				var err error
+				for patience := a.patience; patience < hanging && (err == nil || !strings.Contains(err.Error(), sentence)); patience *= 2 {
+					short, cancel := context.WithTimeout(ctx, patience)
+					err = do(short)
+					cancel()
+				}
+				require.ErrorIs(t, err, ErrHeld, what)
+				require.ErrorContains(t, err, "held by "+sentence, what)
+			}
+			a.clean(a.prefix + "k")
+			if a.masters.N() > 1 && !a.silent { // a minority decides nothing
+				command(t, a.masters, 0, value(a.prefix+"k")...)
+				m := a.c.NewMutex("k", time.Minute)
+				require.NoError(t, m.TryLock(ctx), of)
+				require.NoError(t, m.Extend(ctx), of)
+				require.NoError(t, m.Unlock(ctx), of)
+				require.EqualValues(t, 1, says(t, a.masters, 0, "EXISTS", a.prefix+"k"), of)
+				require.NoError(t, m.TryLock(ctx), of)
+				a.clean(a.prefix + "k")
+				command(t, a.masters, 0, value(a.prefix+"k")...)
+				err := m.Extend(ctx)
+				require.ErrorIs(t, err, ErrNotHeld, of)
+				require.NotContains(t, err.Error(), "no lock", of)
+				a.clean(a.prefix + "k")
+			}
+		}
+	})
+}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -124,9 +125,11 @@ func TestReadersOfAnotherLibraryAreNotJoined(t *testing.T) {
 				}
 				for _, reader := range readers {
 					require.ErrorIs(t, reader.TryLock(t.Context()), ErrHeld)
-					ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-					require.ErrorIs(t, reader.Lock(ctx), ErrHeld)
-					cancel()
+					require.EventuallyWithT(t, func(t *assert.CollectT) {
+						ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+						defer cancel()
+						require.ErrorIs(t, reader.Lock(ctx), ErrHeld)
+					}, hanging, time.Millisecond)
 				}
 				for i := range n {
 					require.EqualValues(t, 2, says(t, masters, i, "ZCARD", "k"))

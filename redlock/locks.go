@@ -174,6 +174,7 @@ func (l *lister) ask(ctx context.Context, of mux.Set, s script.Script, judge mux
 		l.ended = err
 		return 0
 	}
+	l.call.explainRefusals()
 	for i := range l.votes {
 		switch v := &l.call.op.Votes[i]; {
 		case !of.Has(i):
@@ -336,7 +337,7 @@ func (l *lister) rows(ctx context.Context, names []lockName) []listed {
 		out[i] = listed{lockName: names[i], Tally: census.NewTally(len(all)), marks: map[int]mux.Set{}}
 		for master := range all {
 			if l.up.Has(master) {
-				out[i].add(master, all[master][i])
+				out[i].add(master, all[master][i], l.literal)
 			}
 		}
 	}
@@ -347,7 +348,7 @@ func (l *lister) rows(ctx context.Context, names []lockName) []listed {
 const everything = census.Short + census.Fence + census.Line + census.Readers
 
 // add notes what a master says of the lock.
-func (r *listed) add(master int, row census.Row) {
+func (r *listed) add(master int, row census.Row, literal bool) {
 	if r.permits {
 		for _, mark := range row.Holders {
 			if n, err := strconv.Atoi(mark.Token.Reveal()); err == nil && 0 < n && n <= kind.MaxPermits {
@@ -355,8 +356,8 @@ func (r *listed) add(master int, row census.Row) {
 			}
 		}
 		row.Holders = nil
-	} else if row.Readers < 0 {
-		row.Holders = nil // what holds it has no token
+	} else if row.Readers < 0 && !literal {
+		row.Holders = nil // it is not listed
 	}
 	r.Add(master, row)
 }

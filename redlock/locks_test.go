@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/rights"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -585,6 +586,70 @@ func TestRightsOfWhoLooksAtTheLocks(t *testing.T) {
 	require.Contains(t, last.Error(), "key")
 	cancel()
 	<-done
+}
+
+// A list that lacks a right names it, once for all masters, and what it is for. So do the others who ask for holders.
+func TestLocksNamesTheMissingRight(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := openWith(t, masters, redlock.Config{})
+	take(t, c, "lock:a")
+	take(t, c, "lock:b", redlock.WithShared())
+	settled(t, c)
+	all := rights.Rules("", append(slices.Clone(rights.Locks), rights.Operators...)...)
+	for i := range 3 {
+		_, err := masters.Do(i, "HSET", "hash", "f", "v")
+		require.NoError(t, err)
+		all = slices.DeleteFunc(all, func(rule string) bool { // which this server does not know
+			_, err := masters.Do(i, "ACL", "SETUSER", "probe", rule)
+			return err != nil
+		})
+	}
+	without := func(right string) *redlock.Client {
+		for i := range 3 {
+			_, err := masters.Do(i, append([]string{"ACL", "SETUSER", "no-" + right, "on", ">password", "~*", "-@all"}, append(slices.Clone(all), "-"+right)...)...)
+			require.NoError(t, err)
+		}
+		return openWith(t, masters, redlock.Config{Username: "no-" + right, Password: redlock.NewSecret("password")})
+	}
+	refused := func(err error, right string) {
+		t.Helper()
+		require.ErrorIs(t, err, redlock.ErrRefused, right)
+		require.Equal(t, 1, strings.Count(err.Error(), "the user lacks +"+right+", which is for "), "%v", err)
+		require.Equal(t, 1, strings.Count(err.Error(), masters.Addrs()[2]), "%v", err)
+		require.NotRegexp(t, "user_script|[0-9a-f]{40}", err.Error())
+	}
+	for _, right := range []string{"scan", "eval", "evalsha", "getrange", "pttl", "type", "time", "zrange"} {
+		poor := without(right)
+		var last error
+		for _, err := range poor.Locks(t.Context(), "*") {
+			last = err
+		}
+		if right == "eval" && last == nil { // a script that the master knows is called by its hash
+			for i := range 3 {
+				_, err := masters.Do(i, "SCRIPT", "FLUSH")
+				require.NoError(t, err)
+			}
+			for _, err := range poor.Locks(t.Context(), "*") {
+				last = err
+			}
+		}
+		refused(last, right)
+	}
+	poor := without("eval")
+	for _, err := range poor.Watch(t.Context(), "lock:a") {
+		refused(err, "eval")
+		break
+	}
+	poor = without("evalsha")
+	_, err := poor.Holders(t.Context(), "lock:a")
+	refused(err, "evalsha")
+	refused(poor.Revoke(t.Context(), "lock:a", "it is to go"), "evalsha")
+	refused(poor.Revoke(t.Context(), "lock:a", "it is to go", redlock.WithToken("token")), "evalsha")
+	refused(poor.NewMutex("lock:x", time.Minute, redlock.WithFence()).TryLock(t.Context()), "evalsha")
+	info, err := without("type").Holders(t.Context(), "hash")
+	require.NoError(t, err)
+	require.Equal(t, "a key that is no lock", info.Holders[0].Other)
 }
 
 // A lock that was revoked is listed with its holder until that has let go.

@@ -134,11 +134,13 @@ func (c *Client) revocable(ctx context.Context, key string, o *options) (tokens 
 	if err != nil {
 		return nil, err
 	}
-	blocked, most := false, 0
+	blocked, most := "", 0
 	for _, claim := range t.Claims {
 		switch {
 		case claim.Token == census.Unknown:
-			blocked = true
+			if blocked = claim.NoLock(); !o.shared && o.permits == 0 && claim.MayBeReaders() {
+				blocked = "it is held by readers (WithShared), or is " + blocked
+			}
 			continue
 		case claim.Held():
 			tokens = append(tokens, claim.Token.Reveal())
@@ -150,8 +152,8 @@ func (c *Client) revocable(ctx context.Context, key string, o *options) (tokens 
 		return tokens, nil
 	case most+t.Silent() >= t.Quorum():
 		return nil, unasked(OpRevoke, key, ErrNoQuorum, "the masters that answered do not know who holds it")
-	case blocked:
-		return nil, unasked(OpRevoke, key, ErrNotHeld, "it is held by readers (WithShared), or is no lock")
+	case blocked != "":
+		return nil, unasked(OpRevoke, key, ErrNotHeld, blocked)
 	}
 	return nil, unasked(OpRevoke, key, ErrNotHeld, "")
 }

@@ -182,7 +182,7 @@ func (w *watcher) readWithin(ctx context.Context, timeout time.Duration) (leader
 		}
 	}
 	now, known := leadershipOf(t)
-	w.info = c.lockInfo(w.key, t)
+	w.info = c.lockInfo(w.key, t, false)
 	w.info.Fence = now.fence
 	now.willNotify = notifying.Len() >= quorum.Majority(len(c.masters))
 	switch {

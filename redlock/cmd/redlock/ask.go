@@ -70,7 +70,7 @@ func (p *probe) row(ctx context.Context, what, key, queue string) (row census.Ro
 		if err != nil || len(row.Holders) == 0 {
 			return row, err
 		}
-		if h := &row.Holders[0]; h.Token != census.Unknown || h.Size != 0 { // else readers may hold it
+		if h := &row.Holders[0]; !h.MayBeReaders() {
 			h.Permit = 0
 			return row, nil
 		}
@@ -112,6 +112,13 @@ func (p *probe) values(ctx context.Context, keys ...string) (row census.Row, err
 			return row, errors.New("GET: " + p.ErrorText(replies[i]))
 		case replies[i+1].IsError():
 			return row, errors.New("PTTL: " + p.ErrorText(replies[i+1]))
+		}
+		if conn.ErrorCode(replies[i]) == "WRONGTYPE" {
+			types, err := p.do(ctx, []string{"TYPE", keys[i/2]})
+			if err != nil {
+				return row, err
+			}
+			h.Type = census.ReadType(types[0])
 		}
 		if h.Permit = 1 + i/2; there && !replies[i].IsNull() {
 			row.Holders = append(row.Holders, h)

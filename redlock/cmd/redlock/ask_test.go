@@ -20,7 +20,7 @@ func TestStatusTakesNoOtherSetForReaders(t *testing.T) {
 	require.NoError(t, err)
 	exit, stdout, _ := do(t, []string{mastersEnv(masters)}, "status", "k")
 	require.Zero(t, exit)
-	require.Contains(t, stdout, "k is held by a key that is no lock, on 1 of 1 master, without expiry")
+	require.Contains(t, stdout, "k is held by a key that is no lock (sorted set), on 1 of 1 master, without\nexpiry")
 }
 
 // What somebody keeps under the lock's name, and beside it, can be longer than an answer may be.
@@ -93,14 +93,55 @@ func TestAFrozenMasterHoldsStatusUpForTheDialTimeoutOnly(t *testing.T) {
 	require.Contains(t, stdout, "timeout")
 }
 
-func TestStatusSeesKeysThatAreNoLocks(t *testing.T) {
+// Each command that meets a key of another type calls it a key that is no lock, and leaves it alone.
+func TestCommandsNameAKeyThatIsNoLock(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	onAll(t, masters, "LPUSH", "k", "x")
-	exit, stdout, _ := do(t, []string{mastersEnv(masters)}, "status", "k")
-	require.Zero(t, exit)
-	require.Contains(t, stdout, "k is held by a key that is no lock, on 3 of 3 masters, without expiry")
-	exit, _, stderr := do(t, []string{mastersEnv(masters)}, "run", atOnce, "-n", "k", "--", binary, "--version")
-	require.Equal(t, exitHeld, exit)
-	require.Contains(t, stderr, "by a key that is no lock, without expiry")
+	onAll(t, masters, "HSET", "k", "f", "v")
+	onAll(t, masters, "HSET", kind.SlotKey("k", 1, 1), "f", "v")
+	onAll(t, masters, "HSET", kind.CounterKey("c"), "f", "v")
+	onAll(t, masters, "ACL", "SETUSER", "narrow", "on", ">pw", "~*", "+@all", "-eval", "-evalsha")
+	onAll(t, masters, "ACL", "SETUSER", "untyped", "on", ">pw", "~*", "+@all", "-type")
+	env := []string{mastersEnv(masters)}
+	user := func(name string) []string { return append(env, "REDLOCK_USERNAME="+name, "REDLOCK_PASSWORD=pw") }
+	const hash = "a key that is no lock (hash)"
+	for args, want := range map[string]struct {
+		exit int
+		says string
+		env  []string
+	}{
+		"status k":                        {0, "k is held by " + hash + ", on 3 of 3 masters, without expiry", env},
+		"status --permits 1 k":            {0, hash, env},
+		"status k --json":                 {0, `"state": "held"`, env},
+		"ls k":                            {0, "k: " + hash, env},
+		"release --force k":               {exitUsage, `"k" is ` + hash, env},
+		"revoke k --reason x":             {exitUsage, `"k" is ` + hash, env},
+		"fence c":                         {exitNo, "hash", env},
+		"run " + atOnce + " -n k -- true": {exitHeld, "by " + hash + ", without expiry", env},
+		"run " + atOnce + " -n k --shared -- true": {exitHeld, "by " + hash + ", without expiry", env},
+		"run " + atOnce + " -n k --fence -- true":  {exitHeld, "by " + hash + ", without expiry", env},
+		"run " + atOnce + " -n a --also k -- true": {exitHeld, "by " + hash + ", without expiry", env},
+		"status k ": {0, "k is held by " + hash + ", on 3 of 3 masters, without expiry", user("narrow")},
+		"status  k": {exitNoQuorum, "the user lacks +type", user("untyped")},
+	} {
+		exit, stdout, stderr := do(t, want.env, strings.Fields(args)...)
+		require.Equal(t, want.exit, exit, "%s: %s%s", args, stdout, stderr)
+		require.Contains(t, strings.Join(strings.Fields(stdout+stderr), " "), want.says, args)
+	}
+	watch := begin(t, env, "status", "--watch", "k").awaitStdout("k: held by " + hash)
+	watch.end()
+	for i := range 3 {
+		v, err := masters.Do(i, "HGET", "k", "f")
+		require.NoError(t, err)
+		require.Equal(t, "v", v)
+	}
+	onAll(t, masters, "DEL", "k") // and one on a minority is in nobody's way
+	_, err := masters.Do(0, "HSET", "k", "f", "v")
+	require.NoError(t, err)
+	exit, stdout, stderr := do(t, env, "run", atOnce, "-n", "k", "--", "true")
+	require.Zero(t, exit, "%s%s", stdout, stderr)
+	masters.Pause(2)
+	exit, stdout, _ = do(t, env, "status", "--dial-timeout", "1s", "k")
+	require.Equal(t, exitNoQuorum, exit)
+	require.Contains(t, stdout, hash)
 }

@@ -143,7 +143,7 @@ func (f *fenceCommand) show(ctx context.Context, keys []string) error {
 				case h.Size > 0:
 					all[i] = counter{fmt.Sprintf("%d bytes", h.Size), quorum.MaxFence}
 				default:
-					all[i] = counter{"no string", quorum.MaxFence}
+					all[i] = counter{cmp.Or(h.Type, "no string"), quorum.MaxFence}
 				}
 			}
 			return nil

@@ -337,7 +337,7 @@ func heldBy(lock redlock.LockInfo) string {
 	case lock.Kind == "":
 		return "nobody"
 	case lock.Kind == redlock.KindOther:
-		return "no lock"
+		return lock.Holders[0].Other
 	case lock.Kind == redlock.KindPermits:
 		if lock.Used < 0 {
 			return "not counted, of " + plural(lock.Permits, "permit")
@@ -378,8 +378,8 @@ func briefly(left time.Duration) string {
 
 // holderText is ownerText of a lock in a list.
 func holderText(h redlock.Holder) string {
-	if h.Token.IsZero() {
-		return ownerText(census.Holder{Token: census.Unknown})
+	if h.Other != "" {
+		return h.Other
 	}
 	return ownerText(census.Holder{Token: h.Token})
 }
@@ -394,7 +394,7 @@ func (l *lister) detail(lock redlock.LockInfo) {
 		text = fmt.Sprintf("%s: %s, and nobody runs it", lock.Key, heldBy(lock))
 	}
 	if lock.Kind == redlock.KindOther {
-		text = lock.Key + ": " + ownerText(census.Holder{Token: census.Unknown})
+		text = lock.Key + ": " + lock.Holders[0].Other
 	}
 	if lock.Fence != 0 {
 		text += fmt.Sprintf(", fence %d", lock.Fence)

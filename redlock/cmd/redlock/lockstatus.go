@@ -149,11 +149,8 @@ func (s *lockStatus) tooFew() string {
 }
 
 func ownerText(h census.Holder) string {
-	switch {
-	case h.Token == census.Unknown && h.Size > 0:
-		return fmt.Sprintf("a key that is no lock (string of %d bytes)", h.Size)
-	case h.Token == census.Unknown:
-		return "a key that is no lock"
+	if h.Token == census.Unknown {
+		return h.NoLock()
 	}
 	owner := cmp.Or(h.Owner(), "somebody who left no name")
 	if h.Left() {

@@ -154,7 +154,7 @@ func (r *releaser) choose(ctx context.Context, key string) (who string, opts []r
 	case !r.force || s.state != held:
 		return "", nil, r.missing(s)
 	case s.leader.Token == census.Unknown:
-		return "", nil, usageError("look at it with redis-cli, and delete it there", "%q holds no lock, but blocks one", key)
+		return "", nil, usageError("look at it with redis-cli, and delete it there", "%q is %s", key, ownerText(s.leader.Holder))
 	case s.sharing > 0:
 		return "", nil, usageError("name one by its --token: 'redlock status --json' shows them", "%q is held by %s", key, readersText(s.sharing))
 	}

@@ -194,7 +194,7 @@ func (r *revoker) choose(ctx context.Context, key string) (holders []census.Hold
 	case s.state != held || !wanted(s.leader):
 		return nil, nil, asks.missing(s)
 	case s.leader.Token == census.Unknown:
-		return nil, nil, usageError("look at it with redis-cli, and delete it there", "%q holds no lock, but blocks one", key)
+		return nil, nil, usageError("look at it with redis-cli, and delete it there", "%q is %s", key, ownerText(s.leader.Holder))
 	}
 	return []census.Holder{s.leader.Holder}, nil, nil
 }

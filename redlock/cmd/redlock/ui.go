@@ -395,7 +395,7 @@ func (s *uiServer) revoke(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if lock.Kind == redlock.KindOther {
-		answer(http.StatusConflict, "it is no lock")
+		answer(http.StatusConflict, "it is "+lock.Holders[0].Other)
 		return
 	}
 	revoked := 0

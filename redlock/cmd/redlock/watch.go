@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ type watchEvent struct {
 	keyJSON
 	State state  `json:"state"`
 	Owner string `json:"owner,omitempty"`
+	Other string `json:"other,omitempty"` // what the key is, if it is no lock
 	Fence uint64 `json:"fence,omitempty"`
 	Error string `json:"error,omitempty"`
 }
@@ -27,7 +29,7 @@ func newWatchEvent(key string, l redlock.LockInfo, err error) watchEvent {
 	case err != nil:
 		s.State, s.Error = unknown, err.Error()
 	case l.Held:
-		s.State, s.Owner = held, l.Holders[0].Owner
+		s.State, s.Owner, s.Other = held, l.Holders[0].Owner, l.Holders[0].Other
 	}
 	return s
 }
@@ -39,10 +41,8 @@ func (s watchEvent) String() string {
 		return text + ", " + s.Error
 	case s.State != held:
 		return text
-	case s.Owner != "":
-		text += " by " + s.Owner
 	default:
-		text += " by somebody who left no name"
+		text += " by " + cmp.Or(s.Owner, s.Other, "somebody who left no name")
 	}
 	if s.Fence != 0 {
 		text += fmt.Sprintf(", fence %d", s.Fence)

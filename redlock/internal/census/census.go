@@ -2,6 +2,7 @@
 package census
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -36,8 +37,8 @@ const (
 // rest. KEYS have the lock's key only where the masters are to find its place in a cluster.
 var (
 	// ARGV what to ask for, and pairs of a key and its queue. It returns a row for each: the key's value, or how long
-	// that is if it is too long for a lock's; for how many ms the key lasts, as PTTL; the number of readers, or -1 if
-	// the key holds something else; the readers that last longest, each with its ms; the fence's counter, or 0 if that
+	// that is if it is too long for a lock's, or the type of a key that holds none, if the user may ask for it; for how
+	// many ms the key lasts, as PTTL; the number of readers, or -1 if the key holds something else; the readers that last longest, each with its ms; the fence's counter, or 0 if that
 	// is no number; for how many ms it lasts; the number of waiters, or -1 if it may not be read; and of the first
 	// waiters the id, the note and for how many ms the entry lasts. Waiters that are dead do not count, and the mark of
 	// the readers' rank is no waiter. pcall is as in the other scripts.
@@ -66,12 +67,16 @@ for i = 2, #ARGV, 2 do
   else
     v = redis.pcall('GET', key)
   end
+  if short and type(v) == 'table' and not string.find(v.err, 'WRONGTYPE', 1, true) then
+    return redis.error_reply(v.err .. ' (GETRANGE)')
+  end
   ` + script.UnlessForeign + `  local left = redis.call('PTTL', key)
   local n, readers, fence, ends, waiting, waiters = 0, {}, false, 0, 0, {}
   work = work + 2
   if type(v) == 'table' then
-    v, n = false, -1
-    if string.find(ARGV[1], '` + Readers + `') and redis.call('TYPE', key).ok == 'zset' then
+    local shared = string.find(ARGV[1], '` + Readers + `')
+    v, n = shared and redis.call('TYPE', key) or ask('type', 'TYPE', key) or false, -1
+    if shared and v.ok == 'zset' and left >= 0 then
       if not now then
         local t = redis.call('TIME')
         now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -153,14 +158,19 @@ end
 return out`)
 
 	// KEYS or ARGV the slots of permits, or other keys with one value. It returns of each the value, or how long that is
-	// if it is too long for a lock's, or 0 if it is none, and for how many ms it lasts.
-	Values = script.New(script.AnyKeys + `local out = {}
+	// if it is too long for a lock's, or the key's type if it holds none, or 0 if the user may not ask for it, and for how
+	// many ms it lasts.
+	Values = script.New(script.AnyKeys + `local out, blind = {}, false
 for i, key in ipairs(#KEYS > 0 and KEYS or ARGV) do
   local v = redis.pcall('GET', key)
   ` + script.UnlessForeign + `  if type(v) == 'string' then
     v = #v > ` + strconv.Itoa(longest) + ` and #v or string.sub(v, 1, 512)
+  elseif v then
+    v = not blind and redis.pcall('TYPE', key) or {}
+    blind = blind or v.err
+    v = v.ok and v or 0
   end
-  out[2 * i - 1] = type(v) == 'table' and 0 or v
+  out[2 * i - 1] = v
   out[2 * i] = redis.call('PTTL', key)
 end
 return out`)
@@ -200,6 +210,7 @@ type Holder struct {
 	TTL     time.Duration // NoExpiry if the key does not expire
 	Permit  int           // its number, from 1 on; 0 if it is none
 	Size    int64         // bytes of the string that the key holds, if it is too long for a lock's; otherwise 0
+	Type    string        // of a key that holds no string, as TYPE has it, if it is known
 	Revoked bool
 	Reason  string // ... of it
 }
@@ -246,7 +257,7 @@ func readRow(row resp.Value) (r Row) {
 	each, named := elems(next), map[conn.Secret]bool{}
 	for h, more := nextHolder(&each); more && len(r.Holders) < MostReaders; h, more = nextHolder(&each) {
 		if !named[h.Token] { // it can name one as often as it likes
-			named[h.Token] = true
+			named[h.Token], h.Type = true, "zset"
 			r.Holders = append(r.Holders, h)
 		}
 	}
@@ -291,11 +302,49 @@ func nextHolder(of *resp.Iter) (h Holder, there bool) {
 	return h, there && more
 }
 
+// NoLock says what a key holds that is no lock.
+func (h Holder) NoLock() string {
+	const text = "a key that is no lock"
+	switch {
+	case h.Size > 0:
+		return fmt.Sprintf("%s (string of %d bytes)", text, h.Size)
+	case h.Type == "zset":
+		return text + " (sorted set)"
+	case h.Type != "":
+		return text + " (" + h.Type + ")"
+	}
+	return text
+}
+
+// Other is NoLock of a key that was asked for readers, if it was.
+func (h Holder) Other(readers bool) string {
+	if !readers && h.Type == "zset" {
+		return "readers, or " + h.NoLock()
+	}
+	return h.NoLock()
+}
+
+// MayBeReaders reports whether the key can be one that is shared, if it was not asked for readers.
+func (h Holder) MayBeReaders() bool {
+	return h.Token == Unknown && h.Size == 0 && (h.Type == "" || h.Type == "zset")
+}
+
+// ReadType reads the reply to TYPE. What a server can say is bounded: modules name types, too.
+func ReadType(v resp.Value) string {
+	const most = 32
+	name := string(v.Bytes())
+	if v.Kind() != resp.SimpleString || len(name) > most || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return ""
+	}
+	return name
+}
+
 // ReadHolder reads a key's value and PTTL. It returns there false if nobody holds the key.
 func ReadHolder(value, pttl resp.Value) (h Holder, there bool) {
 	ms, _ := pttl.Int()
 	h.TTL = ttl(ms)
 	h.Size, _ = value.Int()
+	h.Type = ReadType(value)
 	token := text(value)
 	if of, reason, ok := kind.CutTombstone(token); ok {
 		token, h.Revoked, h.Reason = of, true, reason

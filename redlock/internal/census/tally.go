@@ -24,7 +24,7 @@ type name struct {
 
 // A Claim is a holder whom some masters name.
 type Claim struct {
-	Holder      // as it was named first, but for what some say of a revocation and a size
+	Holder      // as it was named first, but for what some say of a revocation, a size and a type
 	Reader bool // it shares the key with others
 	On     []int
 	Buried int // of these masters, how many say that it was revoked
@@ -55,6 +55,9 @@ func (t *Tally) Count(master int, h Holder, reader bool) {
 		t.by[at], t.Claims = c, append(t.Claims, c)
 	}
 	c.On, c.ttls, c.Size = append(c.On, master), append(c.ttls, h.TTL), max(c.Size, h.Size)
+	if c.Type == "" {
+		c.Type = h.Type
+	}
 	if h.Revoked {
 		c.whys = append(c.whys, h.Reason)
 		c.Revoked, c.Reason = true, MostSaid(c.whys)

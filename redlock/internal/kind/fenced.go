@@ -169,7 +169,7 @@ end
 if v == false then
   return -2
 end
-` + script.UnlessForeign + `if v ~= ARGV[1] then
+` + script.UnlessLock + `if v ~= ARGV[1] then
   ` + tellRevoked + `  return 0
 end
 ` + readCounter + `redis.call('PEXPIRE', KEYS[1], ARGV[2])
@@ -184,7 +184,7 @@ end
 	// ARGV token, TTL in ms, hint, skew in microseconds, life of the counter in ms. It extends the lock, unless the
 	// TTL is 0. It counts as the acquire does, and returns the next holder's number; 0 if the lock is not there.
 	FencedPassScript = script.New(`local v = redis.pcall('GET', KEYS[1])
-` + script.UnlessForeign + `if v ~= ARGV[1] then
+` + script.UnlessLock + `if v ~= ARGV[1] then
   ` + tellRevoked + `  return 0
 end
 ` + readCounter + readHint + `if ARGV[2] ~= '0' then
@@ -195,7 +195,7 @@ end
 	// ARGV token, TTL in ms, life of the counter in ms. It extends a lock whose number is not known, and returns
 	// the number. It returns -1 if the lock is not there.
 	FencedAdoptScript = script.New(`local v = redis.pcall('GET', KEYS[1])
-` + script.UnlessForeign + `if v ~= ARGV[1] then
+` + script.UnlessLock + `if v ~= ARGV[1] then
   ` + tellRevoked + `  return -1
 end
 ` + readCounter + `redis.call('PEXPIRE', KEYS[1], ARGV[2])

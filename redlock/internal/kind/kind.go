@@ -213,12 +213,16 @@ func wrongType(v resp.Value) bool {
 		v.IsError() && strings.Contains(string(v.Bytes()), "should be of string type") // DELEX
 }
 
-// JudgeError judges an error, or a reply of the wrong type. A tombstone in the place of a number is a no.
+// NoLockIn reports whether a master's no, to an extend, a release or a linger, says that the key holds no string.
+func NoLockIn(reply resp.Value) bool { return reply.Is(script.NoLock) || wrongType(reply) }
+
+// JudgeError judges an error, or a reply of the wrong type. A tombstone in the place of a number is a no, and so is
+// script.NoLock.
 func JudgeError(v resp.Value) mux.Verdict {
 	switch {
 	case string(v.ErrorCode()) == "NOSCRIPT":
 		return mux.VerdictAgain
-	case isTombstone(v):
+	case isTombstone(v), v.Is(script.NoLock):
 		return mux.VerdictNo
 	}
 	return mux.VerdictFailed

@@ -81,7 +81,7 @@ return 0`)
 if v == false then
   return -2
 end
-` + script.UnlessForeign + `if v ~= ARGV[1] then
+` + script.UnlessLock + `if v ~= ARGV[1] then
   ` + tellRevoked + `  return 0
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[2])

@@ -13,7 +13,7 @@ import (
 type Plain struct{}
 
 // These scripts call GET by pcall. A key that holds no string is not ours: that is an answer and
-// not an error. See script.UnlessForeign.
+// not an error. See script.UnlessLock.
 var (
 	// KEYS key, ARGV token. It deletes the key, and returns 1, or the tombstone if that is what it was. It returns -1
 	// if the key is not ours. A native command says 0 then, and knows no tombstone.
@@ -21,7 +21,7 @@ var (
 if v == ARGV[1] then
   return redis.call('DEL', KEYS[1])
 end
-` + script.UnlessForeign + `if ` + isRevoked + ` then
+` + script.UnlessLock + `if ` + isRevoked + ` then
   redis.call('DEL', KEYS[1])
   return v
 end
@@ -31,7 +31,7 @@ return -1`)
 	// shortens the life of the key to the rest, and never prolongs it. It returns 1, or the tombstone if that is what
 	// it has shortened, or 0 if the key is not ours. It can come again, also when the key is marked.
 	LingerScript = script.New(`local v = redis.pcall('GET', KEYS[1])
-` + script.UnlessForeign + `local dead = ` + isRevoked + `
+` + script.UnlessLock + `local dead = ` + isRevoked + `
 if v ~= ARGV[1] and v ~= ` + leftToken + ` and not dead then
   return 0
 end
@@ -47,7 +47,7 @@ end
 if v == false then
   return -2
 end
-` + script.UnlessForeign + tellRevoked + `return 0`)
+` + script.UnlessLock + tellRevoked + `return 0`)
 )
 
 // LeftMark stands in front of the token of a lock that lingers after its work. It tells people that nobody works under the

@@ -46,7 +46,15 @@ for i = 1, #KEYS do
   end
 end
 `
-	tellOurs = `return dead or (#ours == #KEYS and 1 or 0)`
+	tellOurs = tellNoLock + `return dead or (#ours == #KEYS and 1 or 0)`
+
+	// tellNoLock is the Lua that ends a script if one of the keys, that is missing to MGET, is there.
+	tellNoLock = `for i = 1, dead and 0 or #KEYS do
+  if not values[i] and redis.call('EXISTS', KEYS[i]) > 0 then
+    return {ok = '` + script.NoLock + `'}
+  end
+end
+`
 )
 
 // In these scripts KEYS are all keys. They call GET by pcall, as the plain scripts do. A key that holds no
@@ -66,7 +74,7 @@ return 1`)
 	SeveralExtendScript = script.New(`local reply = 1
 for i = 1, #KEYS do
   local v = redis.pcall('GET', KEYS[i])
-  ` + script.UnlessForeign + `  if v == false then
+  ` + script.UnlessLock + `  if v == false then
     reply = -2
   elseif v ~= ARGV[1] then
     ` + tellRevoked + `    return 0
@@ -97,7 +105,7 @@ for i = 1, #KEYS do
     dead = revoked and v or dead
     ` + leave("KEYS[i]") + `  end
 end
-return dead or (ours == #KEYS and 1 or 0)`)
+` + tellNoLock + `return dead or (ours == #KEYS and 1 or 0)`)
 
 	// ARGV token. It returns 1 if all keys are ours, the tombstone if that is there, and otherwise 0.
 	ReadScript = script.New(`for i = 1, #KEYS do

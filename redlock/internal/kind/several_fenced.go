@@ -67,7 +67,7 @@ return f`
 // unlessOurs is the Lua that returns 0, or a tombstone, unless all keys hold the token, ARGV[1].
 const unlessOurs = `for i = 1, n do
   local v = redis.pcall('GET', KEYS[i])
-  ` + script.UnlessForeign + `  if v ~= ARGV[1] then
+  ` + script.UnlessLock + `  if v ~= ARGV[1] then
     ` + tellRevoked + `    return 0
   end
 end
@@ -95,7 +95,7 @@ end
 	severalFencedExtendScript = script.New(countKeys + `local reply = 1
 for i = 1, n do
   local v = redis.pcall('GET', KEYS[i])
-  ` + script.UnlessForeign + `  if v == false then
+  ` + script.UnlessLock + `  if v == false then
     reply = -2
   elseif v ~= ARGV[1] then
     ` + tellRevoked + `    return 0
@@ -115,7 +115,7 @@ return 1`)
 
 	severalFencedAdoptScript = script.New(countKeys + `for i = 1, n do
   local v = redis.pcall('GET', KEYS[i])
-  ` + script.UnlessForeign + `  if v ~= ARGV[1] then
+  ` + script.UnlessLock + `  if v ~= ARGV[1] then
     ` + tellRevoked + `    return -1
   end
 end

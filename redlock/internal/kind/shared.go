@@ -109,9 +109,15 @@ end
 `
 }
 
+// noReaders is what a script returns of a key that is no set of readers: refused, if a writer can have it, and script.NoLock.
+func noReaders(refused string) string {
+	return `redis.call('TYPE', KEYS[1]).ok == 'string' and ` + refused + ` or {ok = '` + script.NoLock + `'}`
+}
+
 // dropEnded is the Lua that drops the readers that have expired, of a set that is not another's. there becomes the score of the
 // reader; false if it is not there.
 func dropEnded(refused string) string {
+	refused = noReaders(refused)
 	return MasterTime + `local got = redis.pcall('ZSCORE', KEYS[1], ARGV[1])
 ` + refuse(refused, "ZSCORE") + `local there = got and tonumber(got) >= now
 if not there then
@@ -165,8 +171,10 @@ var (
 	// KEYS key. ARGV token, whether there can be a tombstone. It takes the reader out, or its tombstone. It returns 1
 	// if the reader had not expired, or the tombstone.
 	sharedReleaseScript = script.New(`local got = redis.pcall('ZSCORE', KEYS[1], ARGV[1])
-` + refuse("0", "ZSCORE") + `local there = got or ARGV[2] ~= '1'
+` + refuse(noReaders("0"), "ZSCORE") + `local there = got or ARGV[2] ~= '1'
 ` + findTombstone + `if not (got or dead) then
+  ` + MasterTime + foreignReaders + `    return ` + noReaders("0") + `
+  end
   return 0
 end
 redis.call('ZREM', KEYS[1], dead or ARGV[1])

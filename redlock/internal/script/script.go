@@ -26,6 +26,16 @@ const UnlessForeign = `if type(v) == 'table' and not string.find(v.err, 'WRONGTY
 end
 `
 
+// NoLock is what a script returns of a lock's key that holds no string: a key that is no lock. It is a status, as a number or
+// an error would be something else.
+const NoLock = "NOLOCK"
+
+// UnlessLock is UnlessForeign for a script that has nothing more to do then, and tells what it has found.
+const UnlessLock = `if type(v) == 'table' then
+  return string.find(v.err, 'WRONGTYPE', 1, true) and {ok = '` + NoLock + `'} or v
+end
+`
+
 // AnyKeys begins a script that touches keys which are not among its KEYS, as it reads their names from other keys, or as
 // a user may lack the right to one. To Dragonfly this comment says that the script may. Without it, Dragonfly refuses
 // such a script: https://www.dragonflydb.io/docs/managing-dragonfly/scripting. The comment must be the first line.
