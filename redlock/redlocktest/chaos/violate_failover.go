@@ -95,6 +95,11 @@ func violateFailover(ctx context.Context, out io.Writer) (status int, err error)
 		if err := a.startHolder(2*i + 1); err != nil {
 			return 0, err
 		}
+		if i == 0 { // what it declares counts from when it is the first there
+			if err := a.await(ctx, func(seen []outcomeCounts) bool { return len(seen[len(beliefs)][opTry]) > 0 }); err != nil {
+				return 0, err
+			}
+		}
 	}
 	const refusals = 20
 	err = a.await(ctx, func(seen []outcomeCounts) bool {
