@@ -464,6 +464,7 @@ func TestHoldersListsTheReaders(t *testing.T) {
 		set = append(set, fmt.Sprint(far+int64(i)), fmt.Sprint("reader-", i))
 	}
 	command(t, masters, 0, set...)
+	command(t, masters, 0, "PEXPIREAT", "k", fmt.Sprint(far+int64(many)))
 	all = slices.DeleteFunc(ask(WithShared()), func(h Said) bool { return h.Token.IsZero() })
 	require.Len(t, all, many-1)
 	require.Equal(t, "reader-1", all[0].Token.Reveal(), "those whose terms end last")

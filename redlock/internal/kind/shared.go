@@ -93,17 +93,26 @@ end
 ` + keepReaders
 )
 
+// unlessOld ends a script if its write was refused by a server that replicates scripts, instead of what they write: it
+// refuses the writes of one that has read the clock.
+const unlessOld = `if type(got) == 'table' and string.find(got.err, 'non deterministic', 1, true) then
+  return redis.error_reply('NOSHARED shared holders need Redis 5 or later, and lua-replicate-commands yes')
+end
+`
+
 // refuse ends a script if the pcall of a command, whose result is in got, has failed. The script returns refused if the
-// key is no sorted set, and so another's. A server that replicates scripts, instead of what they write, refuses
-// the writes of a script that has read the clock. Then the script returns an error that says so. Any other error it
-// returns with the command's name, as some servers do not name a command that the user may not run.
+// key is no sorted set, and so another's. Any other error it returns as failed does.
 func refuse(refused, command string) string {
+	return `if type(got) == 'table' and string.find(got.err, 'WRONGTYPE', 1, true) then
+  return ` + refused + `
+end
+` + failed(command)
+}
+
+// failed ends a script if the pcall of a command has failed, with the command's name, as some servers do not name a
+// command that the user may not run.
+func failed(command string) string {
 	return `if type(got) == 'table' then
-  if string.find(got.err, 'WRONGTYPE', 1, true) then
-    return ` + refused + `
-  elseif string.find(got.err, 'non deterministic', 1, true) then
-    return redis.error_reply('NOSHARED shared holders need Redis 5 or later, and lua-replicate-commands yes')
-  end
   return redis.error_reply(got.err .. ' (` + command + `)')
 end
 `
@@ -125,7 +134,7 @@ if not there then
   end
 end
 got = redis.pcall('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. now)
-` + refuse(refused, "ZREMRANGEBYSCORE")
+` + unlessOld + failed("ZREMRANGEBYSCORE")
 }
 
 // addReader is the Lua that adds a reader that has waited for ARGV[3] ms. It refuses the reader if a writer
@@ -149,7 +158,7 @@ end
 ` + foreignReaders + `  return ` + refused + `
 end
 local got = redis.pcall('ZADD', KEYS[1], ` + expiryScore + `, ARGV[1])
-` + refuse(refused, "ZADD") + `local n = redis.call('ZCARD', KEYS[1])
+` + unlessOld + refuse(refused, "ZADD") + `local n = redis.call('ZCARD', KEYS[1])
 if n % 8 == 0 then
   redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. now)
 end
