@@ -345,7 +345,7 @@ func ExampleConfig() {
 			text, err := os.ReadFile("/run/secrets/redis") // asked at every connect, and before an Until
 			return redlock.Credentials{Username: "locker", Password: redlock.NewSecret(string(bytes.TrimSpace(text)))}, err
 		},
-		RestartGuard: time.Minute, // the longest TTL in use on these masters
+		RestartGuard: time.Minute, // the longest TTL, or WithMinHold, in use on these masters
 	}
 	client, err := redlock.New(cfg) // starts even while masters are down
 	if err != nil {

@@ -82,7 +82,7 @@ Exit status: 0 nothing is wrong, 1 something is wrong (with --strict: or risky),
 	}
 	f.register(cmd)
 	flags := cmd.Flags()
-	flags.DurationVar(&ttl, "ttl", 10*time.Second, "the longest TTL of your locks")
+	flags.DurationVar(&ttl, "ttl", 10*time.Second, "the longest TTL, or --min-hold, of your locks")
 	flags.DurationVar(&span, "span", time.Second, "how long to watch clocks and latency")
 	flags.StringVar(&key, "try", "", "`key` of the lock to try, if the user may not use all keys; may be in use (default: a random one that begins with lock:)")
 	flags.BoolVar(&strict, "strict", false, "exit with 1 also if something is risky")

@@ -152,7 +152,7 @@ func (e *inspection) findForgetting(add adder, ttl time.Duration) {
 	if e.server.Cluster && !e.durable { // see findCluster
 		return
 	}
-	const remedy = "CONFIG SET appendonly yes, appendfsync always and no-appendfsync-on-rewrite no; or else give every client a Config.RestartGuard (redlock run: --restart-guard) of the longest TTL"
+	const remedy = "CONFIG SET appendonly yes, appendfsync always and no-appendfsync-on-rewrite no; or else give every client a Config.RestartGuard (redlock run: --restart-guard) of the longest TTL, or of the longest WithMinHold (--min-hold) and a little more"
 	loses := "forgets all locks"
 	switch e.aof() {
 	case "always", "declared":

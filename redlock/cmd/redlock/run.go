@@ -59,7 +59,7 @@ run says so once on stderr and goes on without it.
 A master that was started less than --restart-guard ago may have forgotten
 locks. It does not vote until that time has passed; a longer --wait outlasts it.
 The guard is the --ttl by default, or the --min-hold if that is longer: give the
-longest TTL in use on these masters. Masters that persist every write before
+longest of all in use on these masters. Masters that persist every write before
 they answer, and come back with their disks, need not wait (--durable).
 
 REDLOCK_FENCE in the command's environment is a number that is greater than that

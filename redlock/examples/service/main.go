@@ -39,7 +39,7 @@ func configuration(masters []string) redlock.Config {
 	return redlock.Config{
 		Masters:      masters,
 		ClientName:   "shop",
-		RestartGuard: time.Minute, // the longest TTL of all who use these masters
+		RestartGuard: time.Minute, // the longest TTL, or WithMinHold, of all who use these masters
 	}
 }
 
