@@ -65,6 +65,10 @@ func New(cfg Config) (*Client, error) {
 // connecting in the background. A majority of two masters is both, and one of four may fail as of
 // three: so take three or five.
 //
+// A master in quarantine is connected, too, and has no vote. So on new masters with a
+// Config.RestartGuard Open succeeds, and there is no lock until the guard is over: [Client.Ready]
+// says when a majority can vote.
+//
 // A minority that is down is no error. Nor is a minority that can never serve (a node of a
 // cluster, a replica, a wrong password). Stats and EventMaster show these masters.
 //

@@ -206,7 +206,7 @@
 //
 // # How a service stops
 //
-// [Client.Shutdown] ends a service's locks without taking one from work that goes on:
+// [Client.Shutdown] tells all work under locks at once to stop, and releases each lock when its work has stopped:
 //
 //	stop, cancel := context.WithTimeout(context.Background(), 20*time.Second) // less than the orchestrator's patience
 //	defer cancel()

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Shutdown ends the client without taking a lock from work that goes on. It waits until all is released, or ctx
-// ends, and then closes the client ([Client.Close]). When it has begun,
+// Shutdown ends the client. It ends the contexts of all work under locks at once, and takes no lock from work that has
+// not stopped. It waits until all is released, or ctx ends, and then closes the client ([Client.Close]). When it has begun,
 //
 //   - each new attempt to take a lock gets ErrClosed, and so does each Lock that waits. An attempt under way ends with its
 //     round: its keys are released, and it gets ErrClosed, too, unless it had the lock by then.
@@ -109,14 +109,22 @@ func unfinished(left map[string]int, busy int64) string {
 		for _, key := range slices.Sorted(maps.Keys(left))[:min(most, len(left))] {
 			keys = append(keys, quoted(key))
 		}
-		text := fmt.Sprintf("%d locks are left to their TTL: %s", n, strings.Join(keys, ", "))
+		text := "1 lock is left to its TTL: "
+		if n != 1 {
+			text = fmt.Sprintf("%d locks are left to their TTL: ", n)
+		}
+		text += strings.Join(keys, ", ")
 		if more := len(left) - most; more > 0 {
 			text += fmt.Sprintf(" and %d more keys", more)
 		}
 		said = append(said, text)
 	}
 	if busy > 0 {
-		said = append(said, fmt.Sprintf("%d calls of Do, Acquire, Lead or Unlock have not ended", busy))
+		text := "1 call of Do, Acquire, Lead or Unlock has not ended"
+		if busy != 1 {
+			text = fmt.Sprintf("%d calls of Do, Acquire, Lead or Unlock have not ended", busy)
+		}
+		said = append(said, text)
 	}
 	return strings.Join(said, "; ")
 }

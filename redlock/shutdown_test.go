@@ -168,7 +168,7 @@ func TestShutdownNamesALockThatIsTakenLate(t *testing.T) {
 		require.NoError(t, <-taken)
 		err := <-done
 		require.ErrorIs(t, err, context.Canceled)
-		require.ErrorContains(t, err, `1 locks are left to their TTL: "k"`)
+		require.ErrorContains(t, err, `1 lock is left to its TTL: "k"`)
 	})
 }
 
@@ -268,8 +268,8 @@ func TestShutdownNamesWorkWhoseLockIsLost(t *testing.T) {
 		close(end)
 		err := <-ended
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, "1 calls of Do, Acquire, Lead or Unlock have not ended")
-		require.NotContains(t, err.Error(), "locks are left")
+		require.ErrorContains(t, err, "1 call of Do, Acquire, Lead or Unlock has not ended")
+		require.NotContains(t, err.Error(), "left to")
 	})
 }
 
@@ -361,7 +361,7 @@ func TestShutdownAndClose(t *testing.T) {
 		for _, done := range []<-chan error{first, second, shuts(t, c)} {
 			err := <-done
 			require.ErrorIs(t, err, ErrClosed)
-			require.ErrorContains(t, err, `1 locks are left to their TTL: "k"`)
+			require.ErrorContains(t, err, `1 lock is left to its TTL: "k"`)
 		}
 		require.ErrorIs(t, m.Unlock(t.Context()), ErrClosed)
 	})
