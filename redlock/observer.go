@@ -74,7 +74,7 @@ type Event struct {
 	Op       Op            // OpLock, OpExtend, OpUnlock, OpRenew, OpRecheck, or OpRevoke: of another's lock, whose token it has
 	Err      error         // nil if it succeeded; see Outcome. Also of EventWaited and EventLost
 	Asked    int           // masters
-	Took     time.Duration // from the round's start to its decision; of EventWaited, for how long it waited
+	Took     time.Duration // from the round's start to its decision; of EventWaited, for how long it waited, after its first attempt if it began with one
 	Votes    []Vote        // one for each master
 	Validity time.Duration // what is left of the lock's, if it succeeded; 0 for "unlock", and if it was unlocked meanwhile. Also of EventHandedOver
 	Held     time.Duration // for how long the lock was held, for "unlock"; 0 if it was handed over, as nobody knows

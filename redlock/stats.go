@@ -11,7 +11,7 @@ import (
 // or New.
 type Stats struct {
 	Acquired  uint64 // locks taken, on the masters or from a holder of this client (Config.Handovers)
-	Held      uint64 // attempts that failed because another held the lock
+	Held      uint64 // attempts that failed because another held the lock; a Lock can make none, or many
 	NoQuorum  uint64 // ... because too few masters answered: worth an alert
 	Expired   uint64 // ... because they took longer than the lock would have been valid
 	Cancelled uint64 // ... because their context ended before the masters had decided

@@ -65,10 +65,14 @@
 // The masters have server.address and server.port. From the Observer:
 //
 //	redlock.round.duration         s           redlock.operation, redlock.outcome
-//	redlock.wait.duration          s           redlock.outcome; of a Lock that had to wait
+//	redlock.wait.duration          s           redlock.outcome; of a Lock that had to wait, after its first attempt
 //	redlock.hold.duration          s           from taking a lock to releasing it
 //	redlock.master.phase_changes   {change}    a master has entered redlock.master.phase, or is in it for another
 //	                                           reason (another error); also between two exports
+//
+// How often a lock had to be waited for is the count of redlock.wait.duration over that of redlock.lock.attempts with the
+// outcome ok. Attempts with the outcome held do not say it: a Lock that queues behind another of its own process asks
+// no master, and one that tries again counts again. They are for those who ask once, by TryLock or redlock.WithWait(0).
 //
 // Keys are no attributes of metrics, as there can be any number of them. [WithKeyLabel] makes one, redlock.key,
 // of what they have in common.

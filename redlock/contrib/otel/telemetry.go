@@ -107,7 +107,7 @@ func New(opts ...Option) (*Telemetry, error) {
 		return h
 	}
 	t.rounds = histogram("redlock.round.duration", "Duration of a round, from its start to its decision.", roundBuckets)
-	t.waits = histogram("redlock.wait.duration", "For how long a Lock that had to wait has waited.", waitBuckets)
+	t.waits = histogram("redlock.wait.duration", "For how long a Lock that had to wait has waited, after its first attempt.", waitBuckets)
 	t.holds = histogram("redlock.hold.duration", "For how long locks were held that were released.", holdBuckets)
 	var err error
 	t.changes, err = t.meter.Int64Counter("redlock.master.phase_changes", metric.WithUnit("{change}"),

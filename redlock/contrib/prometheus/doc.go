@@ -37,11 +37,18 @@
 //
 //	redlock_round_duration_seconds{op,outcome}    a round, from its start to its decision: op is lock, extend,
 //	                                              unlock, renew or recheck, outcome that of redlock.Outcome
-//	redlock_wait_duration_seconds{outcome}        a Lock that had to wait
+//	redlock_wait_duration_seconds{outcome}        a Lock that had to wait, after its first attempt
 //	redlock_hold_duration_seconds                 from taking a lock to releasing it
 //	redlock_master_phase_changes_total{master,phase}
 //	                                              that a master has entered a phase, or is in it for another reason
 //	                                              (down, then down with another error); also between two scrapes
+//
+// How many of the locks that were taken had to be waited for:
+//
+//	sum(rate(redlock_wait_duration_seconds_count{outcome="ok"}[5m])) / sum(rate(redlock_attempts_total{outcome="ok"}[5m]))
+//
+// The attempts with the outcome held do not say that: a Lock that queues behind another of its own process asks no
+// master, and one that tries again counts again. They are for those who ask once, by TryLock or redlock.WithWait(0).
 //
 // A lock that is held is in redlock_kept only if it is kept alive, as Do, Lead and KeepAlive do. Of the
 // others the client knows nothing until they are released. Nor does it know how long a lock was held that

@@ -51,7 +51,7 @@ func New(opts ...Option) *Metrics {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 	}
 	m.rounds = histogram("redlock_round_duration_seconds", "Duration of a round, from its start to its decision.", roundBuckets, "op", "outcome")
-	m.waits = histogram("redlock_wait_duration_seconds", "For how long a Lock that had to wait has waited.", waitBuckets, "outcome")
+	m.waits = histogram("redlock_wait_duration_seconds", "For how long a Lock that had to wait has waited, after its first attempt.", waitBuckets, "outcome")
 	m.holds = histogram("redlock_hold_duration_seconds", "For how long locks were held that were released.", holdBuckets)
 	m.phases = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "redlock_master_phase_changes_total",
 		Help: "How often a master has entered a phase, or has another reason to be in it."}, []string{"master", "phase"})
