@@ -289,8 +289,25 @@ func (f *Fleet) Traffic(fault Fault) (t Traffic, asked int, err error) {
 }
 
 func infoField(info, name string) int64 {
+	n, _ := strconv.ParseInt(infoText(info, name), 10, 64)
+	return n
+}
+
+func infoText(info, name string) string {
 	_, rest, _ := strings.Cut(info, name+":")
 	value, _, _ := strings.Cut(rest, "\r\n")
-	n, _ := strconv.ParseInt(value, 10, 64)
-	return n
+	return value
+}
+
+// server says what the masters are, with their version.
+func (f *Fleet) server() string {
+	v, err := f.Do(0, "INFO", "server")
+	info, ok := v.(string)
+	if err != nil || !ok {
+		return "an unknown server"
+	}
+	if version := infoText(info, "valkey_version"); version != "" {
+		return "valkey-server " + version
+	}
+	return "redis-server " + infoText(info, "redis_version")
 }

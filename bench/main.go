@@ -4,6 +4,7 @@
 //
 //	go run .            # everything
 //	go run . -quick     # five cases, in a minute
+//	go run . -cases 'hot=*' -libs 'redburst,redsync-*'
 //	go test -bench .    # the same cases for benchstat
 //
 // All contestants take turns in every round of a case, so that noise of the machine
@@ -116,7 +117,7 @@ func benchmark(ctx context.Context, quick bool, rounds int, length time.Duration
 		return fmt.Errorf("-libs: %w", err)
 	}
 	began := time.Now()
-	report := Report{Rounds: rounds, Slice: length}
+	report := Report{Rounds: rounds, Slice: length, Command: invocation(os.Args[1:]), Revision: revision()}
 	for i, k := range ks {
 		if quick {
 			k = k.hurried()
@@ -139,9 +140,10 @@ func benchmark(ctx context.Context, quick bool, rounds int, length time.Duration
 		return err
 	}
 	fmt.Fprintf(os.Stderr, "%5.0fs  %s\n", report.Took.Seconds(), report.path(out))
-	if quick {
-		_, err := os.Stdout.Write(report.table())
-		return err
+	if quick || cases != "" || libs != "" {
+		if _, err := os.Stdout.Write(report.table()); quick || err != nil {
+			return err
+		}
 	}
 	if noisy := report.Noisy(); len(noisy) > 0 {
 		fmt.Fprintf(os.Stderr, "WARNING: the rounds differ so much that these ratios say nothing. Run the cases again with less beside them, or with more -rounds.\n  %s\n",
@@ -153,6 +155,7 @@ func benchmark(ctx context.Context, quick bool, rounds int, length time.Duration
 // A Result is what a case came to.
 type Result struct {
 	Case        Case
+	Server      string // what the masters are
 	Contestants []Contestant
 	Rounds      [][]*Sample // by round, then as Contestants
 }
@@ -166,6 +169,7 @@ func (k Case) run(ctx context.Context, cs []Contestant, rounds int, length time.
 		return r, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
+	r.Server = f.server()
 	began := time.Now()
 	for round := range rounds {
 		if k.spend > 0 && round >= leastRounds && time.Since(began) > k.spend {

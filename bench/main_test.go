@@ -148,11 +148,28 @@ func TestARowThatFailsIsReported(t *testing.T) {
 	require.NoError(t, report.Write(dir))
 	text, err := os.ReadFile(report.path(dir))
 	require.NoError(t, err)
+	require.Regexp(t, `Masters: (redis|valkey)-server \d+\.`, string(text))
 	require.Contains(t, string(text), "| broken | — | — | — | — |")
 	require.Contains(t, string(text), "**2** (100 %)")
 	require.Contains(t, string(text), "no such | thing")
 	require.FileExists(t, filepath.Join(dir, "latency.svg"))
 	require.FileExists(t, filepath.Join(dir, "figures.json"))
+}
+
+func TestWhoHasFinishedNothingIsExplained(t *testing.T) {
+	r := Result{Case: Case{metric: mean}, Contestants: []Contestant{{Name: ours}}, Rounds: [][]*Sample{{newSample()}}}
+	of := func() string {
+		var b bytes.Buffer
+		r.writeLatency(&b)
+		return b.String()
+	}
+	require.Contains(t, of(), "no operation had ended")
+	r.Rounds[0][0].Record(time.Millisecond)
+	require.NotContains(t, of(), "no operation had ended")
+}
+
+func TestTheReportSaysHowItIsMadeAgain(t *testing.T) {
+	require.Equal(t, "go run . -cases 'hot=*' -rounds 3", invocation([]string{"-cases", "hot=*", "-rounds", "3"}))
 }
 
 func TestEveryKindOfCaseRuns(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
@@ -24,6 +25,9 @@ type Report struct {
 	Slice   time.Duration
 	Took    time.Duration
 	Results []Result
+
+	Command  string // that has made it
+	Revision string // of redburst
 }
 
 // tolerable is the share of failed operations up to which a peer can be the
@@ -175,6 +179,7 @@ func (r Report) markdown(pictures []picture) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# Benchmark\n\nAt most %d rounds, turns of at least %v, %v altogether, on %s.\n\n", r.Rounds, r.Slice, r.Took.Round(time.Second), time.Now().UTC().Format(time.DateOnly))
 	fmt.Fprintf(&b, "%s\n\n", machine())
+	fmt.Fprintf(&b, "Masters: %s. redburst: %s. Made in bench by `%s`.\n\n", r.servers(), r.Revision, r.Command)
 	fmt.Fprintf(&b, "Contestants: %s.\n\n", versions())
 	b.WriteString("The clients and all masters share this machine. In each round all contestants take turns on the same masters; " +
 		"a ratio compares figures of the same round. It is given as the median of the rounds, and in brackets the interval that has " +
@@ -265,6 +270,7 @@ func (r Result) figure(counts func(Contestant) bool, name bool) string {
 func (r Result) writeLatency(b *bytes.Buffer) {
 	b.WriteString("| contestant | p50 | p99 | p99.9 | mean | ops/s | CPU/op | allocs/op | B/op | commands/op | master reads/op | ÷ floor | failed |\n" +
 		"|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n")
+	unfinished := false
 	for i, c := range r.Contestants {
 		s := r.Total(i)
 		latency := []string{"—", "—", "—", "—"}
@@ -274,6 +280,10 @@ func (r Result) writeLatency(b *bytes.Buffer) {
 		fmt.Fprintf(b, "| %s | %s | %.0f | %s | %.1f | %.0f | %.1f | %.1f | %s | %s |\n", c.Name, strings.Join(latency, " | "),
 			s.Throughput(), short(time.Duration(s.Per(float64(s.CPU)))), s.Per(float64(s.Allocs)), s.Per(float64(s.Bytes)),
 			s.Per(float64(s.Commands)), s.Per(float64(s.Reads)), ratioCell(r.AgainstFloor(c.Name)), failedCell(s))
+		unfinished = unfinished || s.Ops() == 0 && s.Errors == 0
+	}
+	if unfinished {
+		b.WriteString("\nNo times, and 0 failed: no operation had ended when the turn was over.\n")
 	}
 }
 
@@ -459,6 +469,38 @@ func (r Report) figures() map[string]map[string][]roundFigures {
 		out[res.Case.Name] = byName
 	}
 	return out
+}
+
+// invocation is how the report is made again.
+func invocation(args []string) string {
+	said := "go run ."
+	for _, arg := range args {
+		if strings.ContainsAny(arg, "*?[ ") {
+			arg = "'" + arg + "'"
+		}
+		said += " " + arg
+	}
+	return said
+}
+
+// servers are those of all cases.
+func (r Report) servers() string {
+	var all []string
+	for _, res := range r.Results {
+		if !slices.Contains(all, res.Server) {
+			all = append(all, res.Server)
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// revision is the commit that is measured.
+func revision() string {
+	out, err := exec.Command("git", "describe", "--always", "--dirty", "--abbrev=12").Output()
+	if err != nil {
+		return "an unknown commit"
+	}
+	return strings.TrimSpace(string(out))
 }
 
 // machine describes what the figures were taken on.
