@@ -1,6 +1,7 @@
 package mux
 
 import (
+	"fmt"
 	"runtime"
 	"sync"
 	"time"
@@ -35,6 +36,46 @@ func (m *Mux) Tick() {
 	held.Delete(m)
 	m.wg.Add(1)
 	m.onTick()
+}
+
+// Books says what the Mux counts otherwise than it is; empty if nothing. Whatever is used again, a slot or an Op, begins
+// with what its last use has left.
+func (m *Mux) Books() string {
+	m.lock()
+	defer m.mu.Unlock()
+	for i := range m.slots {
+		s, again := &m.slots[i], 0
+		for k := range s.owed.len() {
+			if s.owed.at(k).first != 0 {
+				again++
+			}
+		}
+		if s.again != again {
+			return fmt.Sprintf("%s owes %d fallbacks, and %d are counted", s.addr, again, s.again)
+		}
+	}
+	n, watched := 0, 0
+	for op := m.ops.first; op != nil; op = op.next {
+		if n++; op.done != nil {
+			watched++
+		}
+		yes, open := 0, 0
+		for i := range op.Votes {
+			switch v := &op.Votes[i]; {
+			case v.Verdict == VerdictYes:
+				yes++
+			case v.Verdict == VerdictPending && op.asks(i):
+				open++
+			}
+		}
+		if yes != op.yes || open != op.open {
+			return fmt.Sprintf("an operation has %d yes and %d open votes, and %d and %d are counted", yes, open, op.yes, op.open)
+		}
+	}
+	if n != m.ops.n || watched != m.watched {
+		return fmt.Sprintf("%d operations are under way, of which %d are watched, and %d and %d are counted", n, watched, m.ops.n, m.watched)
+	}
+	return ""
 }
 
 // HoldFor sets for how long a driver may leave commands of a crowd unwritten.

@@ -2,12 +2,14 @@ package mux_test
 
 import (
 	"context"
+	"io"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
 )
@@ -15,12 +17,35 @@ import (
 // heardOf has three masters. The first two answer at once. The third answers what is sent to it by the script.
 func heardOf(t *testing.T, third script) (m *mux.Mux, f *fakeMaster) {
 	t.Helper()
+	return heardBy(t, third, nil)
+}
+
+// heardBy is heardOf for a process that reads nothing of the third before the function returns.
+func heardBy(t *testing.T, third script, before func()) (m *mux.Mux, f *fakeMaster) {
+	t.Helper()
 	yes := func() script { return func([]string) (string, bool) { return ":1\r\n", true } }
 	f = newFake(t, "c", func() script { return third })
 	m = open(t, mux.Config{StallTime: time.Minute, BackoffMin: time.Millisecond, BackoffMax: time.Millisecond,
+		Conn: conn.Options{Wrap: func(addr string, rw io.ReadWriter) io.ReadWriter {
+			if before == nil || addr != f.addr() {
+				return rw
+			}
+			return readsAfter{rw, before}
+		}},
 		Masters: []string{newFake(t, "a", yes).addr(), newFake(t, "b", yes).addr(), f.addr()}})
 	waitUp(t, m, 3)
 	return m, f
+}
+
+// readsAfter is a stream that is read after a function has returned.
+type readsAfter struct {
+	io.ReadWriter
+	before func()
+}
+
+func (r readsAfter) Read(p []byte) (int, error) {
+	r.before()
+	return r.ReadWriter.Read(p)
 }
 
 const third = mux.Set(4)
@@ -99,6 +124,19 @@ func TestHeardTellsWhatBecameOfStragglers(t *testing.T) {
 			require.True(t, is(t, m, of, late), "what was late remains so")
 			require.True(t, is(t, m, second, late))
 		})
+		t.Run("it is read late", func(t *testing.T) { // the process stands still after it was told that there is something to read
+			t.Parallel()
+			for range 10 { // it may be told late, too
+				answer, open := gate(t)
+				var until atomic.Int64
+				m, _ := heardBy(t, answer, func() { time.Sleep(time.Duration(until.Load()) - clock.Now()) })
+				of := ask(t, m)
+				until.Store(int64(of.First + 60*time.Millisecond)) // this is what late is
+				open()
+				eventually(t, "the answer", func() bool { return !is(t, m, of, "") })
+				require.True(t, is(t, m, of, late))
+			}
+		})
 		t.Run("its connection ends first", func(t *testing.T) {
 			t.Parallel()
 			answer, open := gate(t)
@@ -137,38 +175,55 @@ func TestHeardTellsWhatBecameOfStragglers(t *testing.T) {
 	}
 }
 
-// A master that is sent the fallback owes its reply, though it has answered what was sent later.
+// A master that is sent the fallback owes its reply, though it has answered what was sent later; and no more when its
+// connection has ended.
 func TestHeardKnowsOfFallbacks(t *testing.T) {
 	t.Parallel()
-	asked, opened := make(chan struct{}), make(chan struct{})
-	m, _ := heardOf(t, func(args []string) (string, bool) {
-		switch args[0] {
-		case "EVALSHA":
-			<-asked
-			return "-NOSCRIPT\r\n", true
-		case "EVAL":
-			select {
-			case <-opened:
-			case <-t.Context().Done():
+	for _, cut := range []bool{false, true} {
+		asked, opened := make(chan struct{}), make(chan struct{})
+		m, f := heardOf(t, func(args []string) (string, bool) {
+			switch args[0] {
+			case "EVALSHA":
+				<-asked
+				return "-NOSCRIPT\r\n", true
+			case "EVAL":
+				select {
+				case <-opened:
+				case <-t.Context().Done():
+				}
 			}
+			return ":1\r\n", true
+		})
+		op := release("k", "t")
+		op.Persist = 0
+		require.NoError(t, m.Do(t.Context(), op))
+		of := mux.Sent{To: third, First: op.Started, Last: clock.Now()}
+		next := vote("k")
+		next.Unless, next.All = of, true
+		m.Post(next)
+		close(asked)
+		require.NoError(t, m.Wait(context.Background(), next))
+		require.ErrorIs(t, next.Votes[2].Err, mux.ErrSuspect, "its yes comes before the fallback's reply")
+		eventually(t, "the fallback is sent", func() bool { s := m.Masters()[2]; return s.Replies == 2 })
+		answered, soon, never := m.Heard(of)
+		require.Zero(t, answered|soon|never)
+		if !cut {
+			close(opened)
+			eventually(t, "it is answered", func() bool { answered, _, _ := m.Heard(of); return answered == third })
+			continue
 		}
-		return ":1\r\n", true
-	})
-	op := release("k", "t")
-	op.Persist = 0
-	require.NoError(t, m.Do(t.Context(), op))
-	of := mux.Sent{To: third, First: op.Started, Last: clock.Now()}
-	next := vote("k")
-	next.Unless, next.All = of, true
-	m.Post(next)
-	close(asked)
-	require.NoError(t, m.Wait(context.Background(), next))
-	require.ErrorIs(t, next.Votes[2].Err, mux.ErrSuspect, "its yes comes before the fallback's reply")
-	eventually(t, "the fallback is sent", func() bool { s := m.Masters()[2]; return s.Replies == 2 })
-	answered, soon, never := m.Heard(of)
-	require.Zero(t, answered|soon|never)
-	close(opened)
-	eventually(t, "it is answered", func() bool { answered, _, _ := m.Heard(of); return answered == third })
+		f.cut()
+		eventually(t, "it will never be answered", func() bool { _, _, never := m.Heard(of); return never == third })
+		waitUp(t, m, 3)
+		for range 2 {
+			next = vote("k")
+			next.All = true
+			require.NoError(t, m.Do(t.Context(), next))
+			answered, _, never = m.Heard(mux.Sent{To: third, First: next.Started, Last: clock.Now()})
+			require.Equal(t, third, answered, "the next connection owes nothing of it")
+			require.Zero(t, never)
+		}
+	}
 }
 
 // A suspect's yes makes a failed vote, its no a no. The operation is decided without it.

@@ -56,7 +56,12 @@ func open(t testing.TB, cfg mux.Config) *mux.Mux {
 	t.Helper()
 	m, err := mux.Open(context.Background(), patiently(cfg))
 	require.NoError(t, err)
-	t.Cleanup(func() { m.Close() })
+	t.Cleanup(func() {
+		if books := m.Books(); books != "" {
+			t.Error(books) // whatever the test is about
+		}
+		m.Close()
+	})
 	return m
 }
 

@@ -86,16 +86,28 @@ func TestReplacedMasterHasAnotherInItsPlace(t *testing.T) {
 }
 
 // A place that is given away is dialled no more: neither by who dials it already, nor when the newcomer's
-// connection ends.
+// connection ends. Nor does who has dialled the old master dial the newcomer, which would be refused as its own duplicate.
 func TestReplacedMasterIsDialledNoMore(t *testing.T) {
 	t.Parallel()
-	old, other, newcomer := newFake(t, "a", steady(0)), newFake(t, "b", steady(1)), newFake(t, "c", steady(2))
-	m := open(t, mux.Config{Masters: []string{old.addr(), other.addr()}, BackoffMin: time.Millisecond, BackoffMax: 2 * time.Millisecond})
+	var met, tried atomic.Int64 // connections to the newcomer, and to one that serves nobody
+	old, other, newcomer := newFake(t, "a", steady(0)), newFake(t, "b", steady(1)), newFake(t, "c", func() script {
+		met.Add(1)
+		return steady(2)()
+	})
+	barred := conntest.Listen(t, func(c net.Conn) {
+		tried.Add(1)
+		c.Close()
+	})
+	m := open(t, mux.Config{Masters: []string{old.addr(), other.addr(), barred}, BackoffMin: time.Millisecond, BackoffMax: 2 * time.Millisecond})
 	waitUp(t, m, 2)
 	at := old.addr()
 	old.stop()
 	eventually(t, "it is dialled in vain", func() bool { return m.Masters()[0].Phase == mux.Down })
 	require.NoError(t, m.Replace(t.Context(), at, newcomer.addr(), "", false))
+	from := tried.Load()
+	eventually(t, "another place is dialled again and again", func() bool { return tried.Load() >= from+20 })
+	require.EqualValues(t, 1, met.Load())
+	require.Equal(t, mux.Up, m.Masters()[0].Phase)
 	l, err := net.Listen("tcp", at)
 	require.NoError(t, err)
 	defer l.Close()
