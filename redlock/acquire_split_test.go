@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -210,12 +212,12 @@ func at(r *fakeRounds, i int, token string, d time.Duration) {
 	r.set(func(m *fakeMaster) { m.keys["k"] = fakeKey{token, r.clock() + d} }, i)
 }
 
-// timesSet counts how often a master was asked to set a key.
+// timesSet counts how often a master was asked to set the keys of those who do not wait.
 func timesSet(r *fakeRounds, i int) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range r.masters[i].sent {
-		if words(c.bytes)[0] == "SET" {
+		if c.f != nil && c.f.Lead {
 			n++
 		}
 	}
@@ -223,10 +225,10 @@ func timesSet(r *fakeRounds, i int) (n int) {
 }
 
 func TestWhoHasTheFirstVoteAsksTheOthersAgain(t *testing.T) {
-	var voted []time.Duration // by the first two
+	var told []time.Duration // when it began, how long it took, and when the first two have voted
 	note := func(_ context.Context, e *Event) {
 		if e.Kind == EventRound && e.Op == OpLock {
-			voted = []time.Duration{e.Votes[0].RTT, e.Votes[1].RTT}
+			told = []time.Duration{e.Started, e.Took, e.Votes[0].RTT, e.Votes[1].RTT}
 		}
 	}
 	simulated(t, 3, Config{Observers: []Observer{note}}, func(t *testing.T, c *Client, r *fakeRounds) {
@@ -237,7 +239,7 @@ func TestWhoHasTheFirstVoteAsksTheOthersAgain(t *testing.T) {
 		require.NoError(t, m.TryLock(t.Context()))
 		took := r.now() - began
 		synctest.Wait()
-		require.Equal(t, []time.Duration{time.Millisecond, took}, voted, "since the attempt began")
+		require.Equal(t, []time.Duration{began, took, time.Millisecond, took}, told, "since the attempt began")
 		require.Greater(t, took, 7*time.Millisecond)
 		require.Equal(t, ttl-m.term.Drift-took, m.Remaining(), "the validity counts from the beginning")
 		require.Less(t, timesSet(r, 1), splitAsks+2)
@@ -281,33 +283,39 @@ func TestWhoLacksTheFirstVoteGivesUpAtOnce(t *testing.T) {
 }
 
 // A refusal by one holder is no split, and costs a command and its undoing. So does one of which a quorum says so, though
-// the first master has lost the holder's key: that costs a question more, and then the holder is named.
+// the first master has lost the holder's key: that costs a question more, and then the holder is named, also if it holds
+// a later one of several keys.
 func TestARefusalByAHolderIsNoSplit(t *testing.T) {
-	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		holder := c.NewMutex("k", time.Hour, WithOwner("night-job"))
-		require.NoError(t, holder.TryLock(t.Context()))
-		time.Sleep(time.Second)
-		began := r.now()
-		err := c.NewMutex("k", ttl).TryLock(t.Context())
-		require.ErrorIs(t, err, ErrHeld)
-		require.NotErrorIs(t, err, ErrSplit)
-		require.Equal(t, time.Millisecond, r.now()-began)
-		for i := range 3 {
-			require.Equal(t, 2, timesSet(r, i), "the holder's, and this one")
-		}
-		r.set(flush, 0)
-		err = c.NewMutex("k", ttl).TryLock(t.Context())
-		require.ErrorIs(t, err, ErrHeld)
-		require.NotErrorIs(t, err, ErrSplit)
-		require.ErrorContains(t, err, `held by night-job on 2 of 3 masters`)
-		var e *RoundError
-		require.ErrorAs(t, err, &e)
-		require.Equal(t, "night-job", e.HeldBy)
-		require.Greater(t, e.HeldFor, 50*time.Minute)
-		require.Equal(t, 4, timesSet(r, 1), "it was asked once more")
-		time.Sleep(time.Second)
-		require.Equal(t, 2, r.keys(), "the holder's")
-	})
+	for name, opts := range map[string][]Option{"k": nil, "a": {WithKeys("k")}, "b": {WithKeys("k", "c")}} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				holder := c.NewMutex("k", time.Hour, WithOwner("night-job"))
+				require.NoError(t, holder.TryLock(t.Context()))
+				time.Sleep(time.Second)
+				m := c.NewMutex(name, ttl, opts...)
+				began := r.now()
+				err := m.TryLock(t.Context())
+				require.ErrorIs(t, err, ErrHeld)
+				require.NotErrorIs(t, err, ErrSplit)
+				require.Equal(t, time.Millisecond, r.now()-began)
+				for i := range 3 {
+					require.Equal(t, 2, timesSet(r, i), "the holder's, and this one")
+				}
+				r.set(flush, 0)
+				err = m.TryLock(t.Context())
+				require.ErrorIs(t, err, ErrHeld)
+				require.NotErrorIs(t, err, ErrSplit)
+				require.ErrorContains(t, err, `held by night-job on 2 of 3 masters`)
+				var e *RoundError
+				require.ErrorAs(t, err, &e)
+				require.Equal(t, "night-job", e.HeldBy)
+				require.Greater(t, e.HeldFor, 50*time.Minute)
+				require.Equal(t, 4, timesSet(r, 1), "it was asked once more")
+				time.Sleep(time.Second)
+				require.Equal(t, 2, r.keys(), "the holder's")
+			})
+		})
+	}
 }
 
 // Who keeps its votes gives up in the end, and leaves nothing.
@@ -352,19 +360,23 @@ func TestASplitThatDoesNotEndIsGivenUp(t *testing.T) {
 }
 
 // The first master has refused it a while ago, and the round has gone on since as a master hangs. Who was faster there may
-// have given up.
+// have given up. But if the first hangs, too, by now, it is not waited for as long as that master was.
 func TestAnOldRefusalOfTheFirstIsAskedForOnceMore(t *testing.T) {
-	for name, gone := range map[string]bool{"it has given up": true, "it has not": false} {
+	for name, q := range map[string]struct {
+		held  time.Duration
+		hangs bool
+	}{"it has given up": {held: 50 * time.Millisecond}, "it has not": {held: time.Hour}, "the first hangs": {50 * time.Millisecond, true}} {
 		t.Run(name, func(t *testing.T) {
 			simulated(t, 3, Config{RoundTimeout: 100 * time.Millisecond}, func(t *testing.T, c *Client, r *fakeRounds) {
-				d := time.Hour
-				if gone {
-					d = 50 * time.Millisecond
-				}
-				at(r, 0, "q", d)
+				at(r, 0, "q", q.held)
 				r.set(freeze, 2)
+				if q.hangs {
+					time.AfterFunc(10*time.Millisecond, func() { r.set(freeze, 0) })
+				}
+				began := r.now()
 				err := c.NewMutex("k", ttl).TryLock(t.Context())
-				require.Equal(t, gone, err == nil, err)
+				require.Equal(t, q.held < time.Minute && !q.hangs, err == nil, err)
+				require.LessOrEqual(t, r.now()-began, 150*time.Millisecond)
 				require.Equal(t, 2, timesSet(r, 0))
 				require.Equal(t, 1, timesSet(r, 1))
 			})
@@ -394,6 +406,31 @@ func TestAQuestionWithoutAnAnswerIsOwed(t *testing.T) {
 		time.Sleep(time.Second)
 		require.NoError(t, m.Extend(t.Context()))
 		require.Equal(t, 1, Suspects(m), "it owes the answer still")
+	})
+}
+
+// So is the answer to the first set, which was sent long before the question that has got the lock.
+func TestTheFirstSetOfASplitIsOwed(t *testing.T) {
+	var extended []Vote
+	note := func(_ context.Context, e *Event) {
+		if e.Op == OpExtend {
+			extended = slices.Clone(e.Votes)
+		}
+	}
+	simulated(t, 5, Config{Observers: []Observer{note}}, func(t *testing.T, c *Client, r *fakeRounds) {
+		for i := 1; i < 4; i++ {
+			at(r, i, fmt.Sprint("q", i), 60*time.Millisecond)
+		}
+		r.set(freeze, 4)
+		m := c.NewMutex("k", ttl)
+		require.NoError(t, m.TryLock(t.Context()))
+		require.Equal(t, 1, timesSet(r, 4))
+		require.True(t, suspects(m).Has(4))
+		r.set(thaw, 4)
+		time.Sleep(time.Second)
+		require.NoError(t, m.Extend(t.Context()))
+		synctest.Wait()
+		require.ErrorIs(t, extended[4].Err, mux.ErrSuspect, "it has set the key late")
 	})
 }
 
