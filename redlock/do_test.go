@@ -3,6 +3,8 @@ package redlock
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -95,19 +97,25 @@ func TestDoTellsOfALoss(t *testing.T) {
 				require.ErrorIs(t, err, own)
 			}
 		}
-		// It is lost also if only the release finds it out, and whatever fn returns then.
+		// It is lost also if only the release finds it out, and whatever fn returns then, and whether its context has ended.
 		for _, own := range []error{nil, errCause, ErrLost} {
-			err := do(t.Context(), "k", ttl, func(held context.Context) error {
-				time.Sleep(10 * time.Millisecond)
-				r.set(flush, 0, 1, 2)
-				require.NoError(t, held.Err())
-				return own
-			})
-			require.ErrorIs(t, err, ErrLost)
-			if own != nil {
-				require.ErrorIs(t, err, own)
-			} else {
-				require.ErrorIs(t, err, ErrNotHeld)
+			for _, ends := range []bool{false, true} {
+				ctx, cancel := context.WithCancel(t.Context())
+				err := do(ctx, "k", ttl, func(held context.Context) error {
+					time.Sleep(10 * time.Millisecond)
+					r.set(flush, 0, 1, 2)
+					if require.NoError(t, held.Err()); ends {
+						cancel()
+					}
+					return own
+				})
+				cancel()
+				require.ErrorIs(t, err, ErrLost)
+				if own != nil {
+					require.ErrorIs(t, err, own)
+				} else {
+					require.ErrorIs(t, err, ErrNotHeld)
+				}
 			}
 		}
 		// It may be lost, and the masters that are left cannot say that it is not.
@@ -263,6 +271,26 @@ func TestDoWaitsNoLongerThanItIsTold(t *testing.T) {
 		require.ErrorIs(t, err, ErrNoQuorum, "a bound that is shorter than a round does not hide why")
 		require.NotErrorIs(t, err, context.DeadlineExceeded)
 		r.set(thaw, 0, 1)
+
+		// So has the wait for others to agree on how many permits there are.
+		r.set(func(m *fakeMaster) {
+			m.deny = func(args []string) string {
+				if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "{p}:permit") }) {
+					return "PERMITS others have 3"
+				}
+				return ""
+			}
+		}, 0, 1, 2)
+		hour, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		since := r.now()
+		err = do(hour, "p", ttl, nothing, WithPermits(2), WithWait(time.Minute))
+		require.ErrorIs(t, err, ErrNoQuorum)
+		require.ErrorContains(t, err, "PERMITS others have 3")
+		require.ErrorContains(t, err, "; waited for 1m0s")
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+		require.InDelta(t, time.Minute, r.now()-since, float64(3*time.Millisecond))
+		r.set(func(m *fakeMaster) { m.deny = nil }, 0, 1, 2)
 
 		// What ends first counts.
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errCause)

@@ -212,7 +212,8 @@ func TestShortLockAsksNothing(t *testing.T) {
 	})
 }
 
-// A key that is changed without end costs a renewal in each pause. If nothing is wrong, the pause grows.
+// A key that is changed without end costs a renewal in each pause. If nothing is wrong, the pause grows, until there was no
+// change for a while.
 func TestStormOfChangesIsLimited(t *testing.T) {
 	for name, touch := range map[string]func(m *fakeMaster){
 		"lost": func(m *fakeMaster) { m.drop("k") },
@@ -225,18 +226,22 @@ func TestStormOfChangesIsLimited(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			notifying(t, 5, func(t *testing.T, c *Client, r *notifiedRounds) {
 				m, ctx := keptFor(t, c, time.Second)
-				for range 2000 {
-					r.set(touch, 0)
-					time.Sleep(time.Millisecond)
+				for range 2 {
+					before := c.Stats().RenewalsNotified
+					for range 2000 {
+						r.set(touch, 0)
+						time.Sleep(time.Millisecond)
+					}
+					sent, most := c.Stats().RenewalsNotified-before, uint64(2*time.Second/notifyPause)
+					if name == "touched" {
+						most /= 2
+						require.Greater(t, sent, most/8)
+					}
+					require.Positive(t, sent)
+					require.LessOrEqual(t, sent, most+1)
+					require.NoError(t, ctx.Err())
+					time.Sleep(30 * time.Second)
 				}
-				sent, most := c.Stats().RenewalsNotified, uint64(2*time.Second/notifyPause)
-				if name == "touched" {
-					most /= 2
-					require.Greater(t, sent, most/8)
-				}
-				require.Positive(t, sent)
-				require.LessOrEqual(t, sent, most+1)
-				require.NoError(t, ctx.Err())
 				require.NoError(t, m.Unlock(t.Context()))
 			})
 		})
