@@ -54,6 +54,8 @@ func TestLocksOfAllKindsAreListed(t *testing.T) {
 	take(t, c, "lock:one", redlock.WithKeys("lock:two"))
 	take(t, c, "lock:read", redlock.WithShared(), redlock.WithOwner("r1"))
 	take(t, c, "lock:read", redlock.WithShared(), redlock.WithOwner("r2"))
+	shelf := take(t, c, "lock:shelf", redlock.WithShared(), redlock.WithFence())
+	pair := take(t, c, "lock:pair", redlock.WithKeys("lock:pear"), redlock.WithFence())
 	take(t, c, "lock:gpu", redlock.WithPermits(3), redlock.WithOwner("g1"))
 	take(t, c, "lock:gpu", redlock.WithPermits(3), redlock.WithOwner("g2"))
 	take(t, c, "lock:gpu")
@@ -69,7 +71,7 @@ func TestLocksOfAllKindsAreListed(t *testing.T) {
 	require.NoError(t, err)
 
 	all := listed(t, c, "lock:*")
-	require.Equal(t, []string{"lock:fenced", "lock:gpu", "lock:gpu%", "lock:one", "lock:plain", "lock:read", "lock:two"}, keysOf(all))
+	require.Equal(t, []string{"lock:fenced", "lock:gpu", "lock:gpu%", "lock:one", "lock:pair", "lock:pear", "lock:plain", "lock:read", "lock:shelf", "lock:two"}, keysOf(all))
 	p := all["lock:plain"]
 	require.Equal(t, redlock.KindPlain, p.Kind)
 	require.True(t, p.Held)
@@ -83,12 +85,19 @@ func TestLocksOfAllKindsAreListed(t *testing.T) {
 	require.LessOrEqual(t, h.TTL, time.Minute)
 	require.Equal(t, 3, p.Masters)
 	require.Empty(t, p.Silent)
-	require.Zero(t, p.Since)
 	require.NotContains(t, fmt.Sprintf("%v %+v %#v", p, p, p), h.Token.Reveal(), "who knows it can release the lock")
 
 	require.Equal(t, fenced.Fence(), all["lock:fenced"].Fence)
-	require.Equal(t, time.UnixMicro(int64(fenced.Fence())), all["lock:fenced"].Since)
-	require.WithinDuration(t, time.Now(), all["lock:fenced"].Since, time.Minute)
+	require.Equal(t, shelf.Fence(), all["lock:shelf"].Fence)
+	taken := map[string]uint64{"lock:fenced": fenced.Fence(), "lock:pair": pair.Fence(), "lock:pear": pair.Fence()}
+	for key, l := range all { // a reader's fence is that of the last reader
+		if taken[key] == 0 {
+			require.Zero(t, l.Since, key)
+			continue
+		}
+		require.Equal(t, time.UnixMicro(int64(taken[key])), l.Since, key)
+		require.WithinDuration(t, time.Now(), l.Since, time.Minute)
+	}
 	require.Equal(t, "web-3", all["lock:fenced"].Holders[0].Owner)
 	require.Equal(t, redlock.KindPlain, all["lock:gpu"].Kind, "it is another lock than its permits")
 	read := all["lock:read"]
@@ -102,7 +111,7 @@ func TestLocksOfAllKindsAreListed(t *testing.T) {
 	require.Len(t, gpu.Holders, 2)
 	require.NotEqual(t, gpu.Holders[0].Permit, gpu.Holders[1].Permit)
 
-	require.Len(t, listed(t, c, ""), 8)
+	require.Len(t, listed(t, c, ""), 11)
 	require.Equal(t, []string{"lock:one", "lock:two"}, keysOf(listed(t, c, "lock:[ot]*")))
 	require.Equal(t, []string{"lock:gpu", "lock:gpu%"}, keysOf(listed(t, c, "lock:gpu")), "one key")
 	require.Empty(t, listed(t, c, "lock:idle"))
