@@ -672,6 +672,35 @@ func TestWhenARelayEnds(t *testing.T) {
 	}
 }
 
+// Nobody stood in the queue of the last lock. Of this one it cannot be asked, as it has several keys: it ends after its
+// hand-overs.
+func TestARelayThatIsUsedAgainKnowsNothingOfItsLastLock(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
+		p := newProcesses(t, r, nil)
+		c, told := another(t, r, Config{Handovers: 3})
+		p.clients, p.rounds = append(p.clients, c), append(p.rounds, told)
+		stays := func(opts ...Option) (stayed int) {
+			all := runners(t, c, 8, opts...)
+			token := all[0].secretly()
+			for i, m := range all[:8] {
+				time.Sleep(500 * time.Microsecond)
+				m.leave(t.Context())
+				require.NoError(t, soon(t, all[i+1].locked))
+				if all[i+1].secretly() == token {
+					stayed++
+				}
+			}
+			require.NoError(t, all[8].Unlock(t.Context()))
+			settle()
+			return stayed
+		}
+		for range 10 { // it need not be the same one
+			require.Equal(t, 8, stays(), "nobody waits")
+			require.Equal(t, 3, stays(WithKeys("l")))
+		}
+	})
+}
+
 // Two processes want a lock all the time, and work under it. Each has it in its turn, and a third that comes waits for
 // one turn of each.
 func TestAThirdProcessWaitsForATurnOfEach(t *testing.T) {

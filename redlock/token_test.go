@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"context"
 	"encoding/base64"
 	"slices"
 	"strings"
@@ -118,4 +119,46 @@ func TestErrorsOfMastersHoldNoToken(t *testing.T) {
 	}
 	require.Equal(t, errFake, redacted(errFake, []byte(ours)))
 	require.NoError(t, redacted(nil, []byte(ours)))
+}
+
+// Whoever has a lock has its TTL counted before a master votes on it: a master that was restarted may have forgotten locks
+// that last as long. So has who is given a lock by its token.
+func TestEachWayToALockCountsItsTTL(t *testing.T) {
+	for name, have := range map[string]func(t *testing.T, c *Client, token string) error{
+		"TryLock": func(t *testing.T, c *Client, _ string) error { return c.NewMutex("k", time.Hour).TryLock(t.Context()) },
+		"Lock":    func(t *testing.T, c *Client, _ string) error { return c.NewMutex("k", time.Hour).Lock(t.Context()) },
+		"Do":      func(t *testing.T, c *Client, _ string) error { return c.Do(t.Context(), "k", time.Hour, nothing) },
+		"Acquire": func(t *testing.T, c *Client, _ string) error { return c.acquires(t.Context(), "k", time.Hour, nothing) },
+		"Lead": func(t *testing.T, c *Client, _ string) error {
+			err := c.Lead(t.Context(), "k", time.Hour, func(context.Context) error { return errCause })
+			require.ErrorIs(t, err, errCause)
+			return nil
+		},
+		"Extend, by a token": func(t *testing.T, c *Client, token string) error {
+			return c.NewMutex("k", time.Hour, WithToken(token)).Extend(t.Context())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, first *Client, r *fakeRounds) {
+				holder, token := taken(t, first), ""
+				if strings.Contains(name, "token") {
+					token = holder.Token()
+				} else {
+					require.NoError(t, holder.Unlock(t.Context()))
+				}
+				time.Sleep(time.Second)
+				c, told := r.apart(t, Config{})
+				require.Zero(t, c.guard.LongestTTL())
+				counted := []time.Duration{}
+				told.set(func(m *fakeMaster) {
+					m.deny = func([]string) string { counted = append(counted, c.guard.LongestTTL()); return "" }
+				}, 0, 1, 2)
+				require.NoError(t, have(t, c, token))
+				time.Sleep(time.Second)
+				told.set(func(m *fakeMaster) { m.deny = nil }, 0, 1, 2)
+				require.NotEmpty(t, counted)
+				require.Equal(t, time.Hour, slices.Min(counted))
+			})
+		})
+	}
 }
