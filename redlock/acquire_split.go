@@ -97,7 +97,8 @@ func (m *Mutex) resolve(ctx context.Context, k *call, err error, until time.Dura
 			break
 		}
 		if keeps && quorum.SaidYes(votes).Len() < needed {
-			if holder = m.holderNamed(ctx, k.token, needed); holder.votes >= needed {
+			if named := m.holderNamed(ctx, k.token, needed); named.votes >= needed { // fewer may name this attempt
+				holder = named
 				break
 			}
 		}

@@ -82,7 +82,7 @@ type RoundError struct {
 
 	// HeldBy and HeldFor say who holds the key, and how long the key still lives if its holder
 	// does not renew it. They are known for a Lock that has run out of time (ErrHeld), and if an
-	// attempt that met a split had to ask. HeldBy is the holder's owner (Config.Owner, WithOwner), which is a hint. It is empty if the holder
+	// attempt that met a split had to ask, and a majority names one. HeldBy is the holder's owner (Config.Owner, WithOwner), which is a hint. It is empty if the holder
 	// has published none. HeldFor is below 0 if the key does not expire, and 0 if nothing is
 	// known. Of permits, they are about the one that ends first; of readers, about the one that
 	// ends last.
