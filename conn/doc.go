@@ -22,9 +22,9 @@
 //
 // # Compatibility
 //
-// The exported names of this package and of package clock follow Semantic Versioning, as
-// those of the module do. The texts of errors and of [Server.Missing] are for people, and can
-// change in any version. Package conntest is for this module's own tests, and promises nothing.
+// This package and package clock can be used by themselves, and are not frozen: a minor version may
+// change what they export, and the changelog says what. The texts of errors and of [Server.Missing] are for people, and
+// can change in any version. Package conntest is for this module's own tests, and promises nothing.
 //
 // # Masters that move
 //

@@ -9,8 +9,8 @@
 //
 // # Compatibility
 //
-// The exported names of this package follow Semantic Versioning, as those of the module do.
-// What a server may send, and what the texts of errors say, can change in any version.
+// This package can be used by itself, and is not frozen: a minor version may change what it exports, and
+// the changelog says what. What a server may send, and what the texts of errors say, can change in any version.
 //
 // # Who calls whom
 //

@@ -1,5 +1,5 @@
 // Package clock is the clock of everything that this module measures, and of the deadlines that
-// it is given. Its exported names follow Semantic Versioning, as those of the module do.
+// it is given. It is not frozen: a minor version may change what it exports.
 package clock
 
 import (
