@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/quorum"
@@ -418,6 +419,26 @@ func compareReadersScripts(t *testing.T, masters *redlocktest.Masters, c *Client
 			}
 		}
 	}
+}
+
+// A repair that is under way when its reader is revoked does not set that again beside its tombstone.
+func TestARevokedReaderIsNotSetAgain(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	c := opened(t, masters.Addrs(), nil)
+	key := kind.NewShared("k")
+	s := &spec{traits: new(traits), key: "k", term: quorum.NewTerm(term30, 0.01), timeout: hanging, kind: key}
+	m, beside := c.NewMutex("k", term30, WithShared()), c.NewMutex("k", term30, WithShared())
+	require.NoError(t, m.TryLock(t.Context()))
+	require.NoError(t, beside.TryLock(t.Context()))
+	c.Revoke(t.Context(), "k", why, WithShared(), WithToken(m.secretly())) // it has not let go
+	k := c.takeCall()
+	k.repair(s, []byte(m.Token()), 0, term30, 1)
+	require.NoError(t, c.rounds.Do(t.Context(), &k.op))
+	require.Equal(t, mux.VerdictNo, k.op.Votes[0].Verdict)
+	n, err := masters.Do(0, "ZCARD", "k")
+	require.NoError(t, err)
+	require.Equal(t, int64(2), n, "the other reader, and the tombstone")
 }
 
 func TestHoldersListsTheReaders(t *testing.T) {
