@@ -137,5 +137,5 @@ func TestHolderInJSONHasItsOwner(t *testing.T) {
 	text, err := json.Marshal(redlock.Holder{Owner: "svc@host:1", Token: redlock.NewSecret("secret"), TTL: time.Second, Masters: []string{"a:1"}})
 	require.NoError(t, err)
 	require.JSONEq(t, `{"Owner": "svc@host:1", "Token": "...", "Permit": 0, "Held": false, "Left": false, "Masters": ["a:1"], "TTL": 1000000000,
-		"Revoked": false, "Reason": ""}`, string(text))
+		"Revoked": false, "Other": "", "Reason": ""}`, string(text))
 }
