@@ -191,7 +191,7 @@ func TestForceIsForWhoeverCanAnswer(t *testing.T) {
 	onAll(t, masters, "RPUSH", "list", "x")
 	status, _, stderr = do(t, env, "release", "--force", "list")
 	require.Equal(t, exitUsage, status)
-	require.Contains(t, stderr, "holds no lock")
+	require.Contains(t, stderr, `"list" is a key that is no lock (list)`)
 }
 
 func TestReleaseReadsOneThingFromStdin(t *testing.T) {

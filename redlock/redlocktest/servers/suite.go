@@ -55,7 +55,7 @@ var core = []string{
 	// Their memory.
 	"TestFullMastersExtendAndRelease",
 	// The command.
-	"TestDoctorFinds.*", "TestStatusTellsHolderAndTime", "TestStatusSeesKeysThatAreNoLocks",
+	"TestDoctorFinds.*", "TestStatusTellsHolderAndTime", "TestCommandsNameAKeyThatIsNoLock",
 	"TestOnlyOneRunsAtATime", "TestALostLockEndsTheCommand",
 	// The masters themselves.
 	"TestServerIsTheOneThatTheEnvironmentNames", "TestGroupsStartOnEveryVersion", "TestKeysExpireInRealTime",
