@@ -193,6 +193,7 @@ function list(node, all, text) {
 }
 
 $('detail').addEventListener('close', () => {
+  if ($('detail').open) return; // the event comes late: it shows the next lock by now
   if (watching) watching.close();
   watching = null;
   for (const tr of $('rows').rows) if (tr.dataset.id === open) tr.cells[0].firstChild.focus();
