@@ -47,9 +47,11 @@ func takesOver(t *testing.T, clusters *redlocktest.Clusters, i, j int, how ...st
 		at, err := clusters.FindOwner(i, lockSlot)
 		return err == nil && at == j
 	}
+	var said any
+	var err error
 	for deadline := time.Now().Add(2 * time.Minute); !has(); {
-		require.True(t, time.Now().Before(deadline), "node %d does not take over", j)
-		clusters.Nodes(i).Do(j, append([]string{"CLUSTER", "FAILOVER"}, how...)...)
+		require.True(t, time.Now().Before(deadline), "node %d does not take over, and says %v, %v; %v", j, said, err, clusters.Ready(i))
+		said, err = clusters.Nodes(i).Do(j, append([]string{"CLUSTER", "FAILOVER"}, how...)...)
 		for tried := time.Now(); !has() && time.Since(tried) < 10*time.Second; { // an order is over after 5 s
 			time.Sleep(20 * time.Millisecond) // before the next look
 		}
