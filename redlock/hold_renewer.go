@@ -172,7 +172,7 @@ func (r *renewer) remove(k *keepAlive, why error) bool {
 	heap.Remove(&r.heap, k.index)
 	k.why = why
 	if k.lost() { // counted before the context is done, which users can see
-		r.core.stats.lost.Add(1)
+		r.core.stats.countLoss(k.why)
 	}
 	other := k.hold.removeKeepAlive(k)
 	if k.subscription == nil {

@@ -15,7 +15,7 @@ import (
 //	Warn     a master is down, stalled, refused or quarantined, or its credentials could not be renewed;
 //	         a round has failed: too few masters answered, or too late. Of a Lock that goes on trying,
 //	         it is the first such round, and the end if that is a failure, too. Of a KeepAlive, it is
-//	         the first such renewal. Events were left out, as the log is too slow
+//	         the first such renewal. A lock is revoked. Events were left out, as the log is too slow
 //	Info     a master is up, or is left by Close; a Lock, or a renewal, has succeeded after such failures
 //	Debug    all other rounds, also those that found the lock held by another; waits; who lets go
 //
@@ -95,6 +95,9 @@ func levelOfEvent(e *Event) slog.Level {
 	case EventMaster:
 		return levelOfMaster(e.Master)
 	case EventLost:
+		if Outcome(e.Err) == "revoked" {
+			return slog.LevelWarn // an operator meant it
+		}
 		return slog.LevelError
 	case EventDropped:
 		return slog.LevelWarn

@@ -57,6 +57,7 @@ func TestSlogObserverLevels(t *testing.T) {
 		"unlock finds a loss":  {slog.LevelError, round(OpUnlock, failed(OpUnlock, ErrNotHeld))},
 		"extend finds a loss":  {slog.LevelError, round(OpExtend, failed(OpExtend, ErrNotHeld))},
 		"recheck finds a loss": {slog.LevelError, round(OpRecheck, failed(OpRecheck, ErrNotHeld))},
+		"revoked":              {slog.LevelWarn, func(o Observer) { o(ctx, &Event{Kind: EventLost, Key: "k", Err: lostTo("k", ErrRevoked)}) }},
 		"renewal finds a loss": {slog.LevelError, round(OpRenew, failed(OpRenew, ErrNotHeld))},
 		"a loss that was told": {slog.LevelDebug, after(1, OpUnlock, failed(OpUnlock, ErrNotHeld))},
 		"once more":            {slog.LevelDebug, after(1, OpLock, failed(OpLock, ErrNoQuorum))},

@@ -63,6 +63,8 @@ func TestRevoke(t *testing.T) {
 				require.Less(t, after, ttl/quorum.RenewAfter)
 				requireRevoked(t, context.Cause(held))
 				require.NotErrorIs(t, context.Cause(held), ErrNotHeld)
+				require.EqualValues(t, 1, c.Stats().Revoked)
+				require.Zero(t, c.Stats().Lost, "an alert is of what nobody meant")
 				time.Sleep(10 * time.Millisecond)
 				require.Equal(t, 3, r.tombstones(m.secretly()), "it has not let go yet")
 				other := c.NewMutex("k", ttl, opts...)

@@ -25,7 +25,8 @@ type Stats struct {
 
 	RenewalsNotified uint64 // ... at once, as masters had notified of a change of the key
 	FenceRaised      uint64 // locks that took a second round to agree on their fence ([WithFence])
-	Lost             uint64 // contexts of KeepAlive that ended because the lock was lost
+	Lost             uint64 // contexts of KeepAlive that ended because the lock was lost: worth an alert
+	Revoked          uint64 // ... because the lock was revoked, which Lost does not count
 
 	WokenFree   uint64 // waits in Lock that ended because the masters notified of a change, and the lock was free
 	WokenHeld   uint64 // ... and the lock was still held: its holder had renewed it, or another was faster
@@ -74,6 +75,7 @@ func (s *stats) snapshot() Stats {
 		RenewalsNotified: s.renewalsNotified.Load(),
 		FenceRaised:      s.raised.Load(),
 		Lost:             s.lost.Load(),
+		Revoked:          s.revoked.Load(),
 		WokenFree:        s.wokenFree.Load(),
 		WokenHeld:        s.wokenHeld.Load(),
 		WokenExpiry:      s.wokenExpiry.Load(),
@@ -91,7 +93,7 @@ type stats struct {
 	acquired, held, noQuorum, expired atomic.Uint64
 	cancelled, released, extended     atomic.Uint64
 	renewals, renewalsFailed, lost    atomic.Uint64
-	renewalsNotified                  atomic.Uint64
+	renewalsNotified, revoked         atomic.Uint64
 	raised                            atomic.Uint64
 	wokenFree, wokenHeld, wokenExpiry atomic.Uint64
 	wokenLocal, wokenPoll             atomic.Uint64
@@ -139,6 +141,16 @@ func (s *stats) countAttempt(e *RoundError, took time.Duration) {
 		s.expired.Add(1)
 	case e.reason == nil:
 		s.cancelled.Add(1)
+	}
+}
+
+// countLoss counts a loss. A revocation is none: an operator meant it, and need not be told. why is not looked at further,
+// as a mutex is held.
+func (s *stats) countLoss(why error) {
+	if e, _ := why.(*RoundError); e.revoked() {
+		s.revoked.Add(1)
+	} else {
+		s.lost.Add(1)
 	}
 }
 

@@ -43,6 +43,7 @@
 //	redlock.release.failed         {release}   no quorum has confirmed it, or its lock had been lost
 //	redlock.lock.extended          {lock}      by Extend
 //	redlock.lock.lost              {lock}      contexts of KeepAlive that ended because of it
+//	redlock.lock.revoked           {lock}      ... because the lock was revoked, which lock.lost does not count
 //	redlock.lock.kept              {keepalive} that renew a lock now; a lock can have several
 //	redlock.lock.waiting           {waiter}    goroutines that wait in Lock now
 //	redlock.renewal.sent           {renewal}

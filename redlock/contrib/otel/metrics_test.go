@@ -77,7 +77,7 @@ func where(b *bench, i int) string { return strings.Replace(b.masters.Addr(i), "
 // Every number of the Stats is in the metrics, under its own name.
 func TestAllStatsAreReported(t *testing.T) {
 	s := redlock.Stats{Acquired: 1, Held: 2, NoQuorum: 3, Expired: 4, Cancelled: 5, Released: 6, Extended: 7,
-		Renewals: 8, RenewalsFailed: 9, RenewalsNotified: 28, FenceRaised: 10, Lost: 11,
+		Renewals: 8, RenewalsFailed: 9, RenewalsNotified: 28, FenceRaised: 10, Lost: 11, Revoked: 31,
 		WokenFree: 12, WokenHeld: 13, WokenExpiry: 14, WokenLocal: 15, WokenPoll: 16, Waiting: 17, Kept: 18,
 		EventsDropped: 29, EventsWaiting: 30, ReleaseFailed: 24, SecondFailed: 27, Second: redlock.Latency{Count: 25, Sum: 26 * time.Second},
 		Masters: []redlock.MasterStats{
@@ -94,7 +94,7 @@ func TestAllStatsAreReported(t *testing.T) {
 		"release.failed": 24, "second.taken": 25, "second.time": 26, "second.failed": 27, "renewal.notified": 28,
 		"lock.attempts{ok}": 1, "lock.attempts{held}": 2, "lock.attempts{no_quorum}": 3, "lock.attempts{expired}": 4,
 		"lock.attempts{cancelled}": 5, "lock.released": 6, "lock.extended": 7, "renewal.sent": 8, "renewal.failed": 9,
-		"fence.raised": 10, "lock.lost": 11, "wait.wakes{free}": 12, "wait.wakes{held}": 13, "wait.wakes{expiry}": 14,
+		"fence.raised": 10, "lock.lost": 11, "lock.revoked": 31, "wait.wakes{free}": 12, "wait.wakes{held}": 13, "wait.wakes{expiry}": 14,
 		"wait.wakes{local}": 15, "wait.wakes{poll}": 16, "lock.waiting": 17, "lock.kept": 18,
 		"master.rtt{a,1}": 19, "master.replies{a,1}": 20, "master.failures{a,1}": 21, "master.owed{a,1}": 22, "master.debts{a,1}": 23,
 		"master.rtt{b,2}": 0, "master.replies{b,2}": 0, "master.failures{b,2}": 0, "master.owed{b,2}": 0, "master.debts{b,2}": 0,
@@ -105,7 +105,7 @@ func TestAllStatsAreReported(t *testing.T) {
 	want["master.status{up,a,1}"], want["master.status{quarantined,b,2}"] = 1, 1
 	require.Equal(t, want, b.collected(t))
 	require.Equal(t, "invalid", mux.Phase(len(phases)).String(), "all phases are there")
-	require.Equal(t, 27, reflect.TypeFor[redlock.Stats]().NumField(), "what is new is there")
+	require.Equal(t, 28, reflect.TypeFor[redlock.Stats]().NumField(), "what is new is there")
 	require.NoError(t, r.Unregister())
 	require.Empty(t, b.collected(t))
 }

@@ -46,6 +46,7 @@ var numbers = []number{
 	one("redlock.lock.released", "{lock}", "Locks released, confirmed by a quorum.", true, func(s *redlock.Stats) uint64 { return s.Released }),
 	one("redlock.lock.extended", "{lock}", "Locks extended by Extend.", true, func(s *redlock.Stats) uint64 { return s.Extended }),
 	one("redlock.lock.lost", "{lock}", "Contexts of KeepAlive that ended because the lock was lost.", true, func(s *redlock.Stats) uint64 { return s.Lost }),
+	one("redlock.lock.revoked", "{lock}", "Contexts of KeepAlive that ended because the lock was revoked.", true, func(s *redlock.Stats) uint64 { return s.Revoked }),
 	one("redlock.lock.kept", "{keepalive}", "KeepAlives that renew a lock; a lock can have several.", false, func(s *redlock.Stats) uint64 { return uint64(s.Kept) }),
 	one("redlock.lock.waiting", "{waiter}", "Goroutines that wait in Lock.", false, func(s *redlock.Stats) uint64 { return uint64(s.Waiting) }),
 	one("redlock.renewal.sent", "{renewal}", "Renewals sent by KeepAlive.", true, func(s *redlock.Stats) uint64 { return s.Renewals }),

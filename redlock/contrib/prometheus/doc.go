@@ -17,6 +17,7 @@
 //	redlock_renewals_failed_total                 ... and without success
 //	redlock_renewals_notified_total               ... at once, as masters had notified of a change of the key
 //	redlock_lost_total                            contexts of KeepAlive that ended because the lock was lost
+//	redlock_revoked_total                         ... because it was revoked, which lost_total does not count
 //	redlock_fences_raised_total                   locks that took a second round to agree on their fence
 //	redlock_second_locks_total                    second locks taken, behind the one on the masters (WithSecond)
 //	redlock_second_locks_seconds_total            ... and the time that this has taken

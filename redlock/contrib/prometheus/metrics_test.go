@@ -81,7 +81,7 @@ func registered(t *testing.T, metrics *Metrics) *prometheus.Registry {
 // Every number of the Stats is in the metrics, under its own name.
 func TestAllStatsAreCollected(t *testing.T) {
 	s := redlock.Stats{Acquired: 1, Held: 2, NoQuorum: 3, Expired: 4, Cancelled: 5, Released: 6, Extended: 7,
-		Renewals: 8, RenewalsFailed: 9, RenewalsNotified: 28, FenceRaised: 10, Lost: 11,
+		Renewals: 8, RenewalsFailed: 9, RenewalsNotified: 28, FenceRaised: 10, Lost: 11, Revoked: 31,
 		WokenFree: 12, WokenHeld: 13, WokenExpiry: 14, WokenLocal: 15, WokenPoll: 16, Waiting: 17, Kept: 18,
 		EventsDropped: 29, EventsWaiting: 30, ReleaseFailed: 24, SecondFailed: 27, Second: redlock.Latency{Count: 25, Sum: 26 * time.Second},
 		Masters: []redlock.MasterStats{
@@ -96,7 +96,7 @@ func TestAllStatsAreCollected(t *testing.T) {
 		"releases_failed_total": 24, "second_locks_total": 25, "second_locks_seconds_total": 26, "second_locks_failed_total": 27, "renewals_notified_total": 28,
 		"attempts_total{ok}": 1, "attempts_total{held}": 2, "attempts_total{no_quorum}": 3, "attempts_total{expired}": 4,
 		"attempts_total{cancelled}": 5, "released_total": 6, "extended_total": 7, "renewals_total": 8, "renewals_failed_total": 9,
-		"fences_raised_total": 10, "lost_total": 11, "wakes_total{free}": 12, "wakes_total{held}": 13, "wakes_total{expiry}": 14,
+		"fences_raised_total": 10, "lost_total": 11, "revoked_total": 31, "wakes_total{free}": 12, "wakes_total{held}": 13, "wakes_total{expiry}": 14,
 		"wakes_total{local}": 15, "wakes_total{poll}": 16, "waiting": 17, "kept": 18,
 		"master_rtt_seconds{a}": 19, "master_replies_total{a}": 20, "master_failures_total{a}": 21, "master_owed{a}": 22, "master_debts{a}": 23,
 		"master_rtt_seconds{b}": 0, "master_replies_total{b}": 0, "master_failures_total{b}": 0, "master_owed{b}": 0, "master_debts{b}": 0,
@@ -107,7 +107,7 @@ func TestAllStatsAreCollected(t *testing.T) {
 	want["master_phase{a,up}"], want["master_phase{b,quarantined}"] = 1, 1
 	require.Equal(t, want, got)
 	require.Equal(t, "invalid", mux.Phase(len(phases)).String(), "all phases are there")
-	require.Equal(t, 27, reflect.TypeFor[redlock.Stats]().NumField(), "what is new is there")
+	require.Equal(t, 28, reflect.TypeFor[redlock.Stats]().NumField(), "what is new is there")
 }
 
 // The page lists what there is, with its labels, and nothing else.

@@ -33,6 +33,7 @@ var numbers = []number{
 	one(counter, "renewals_failed_total", "Renewals sent by KeepAlive without success.", func(s *redlock.Stats) uint64 { return s.RenewalsFailed }),
 	one(counter, "renewals_notified_total", "Renewals sent at once, as masters had notified of a change of the key.", func(s *redlock.Stats) uint64 { return s.RenewalsNotified }),
 	one(counter, "lost_total", "Contexts of KeepAlive that ended because the lock was lost.", func(s *redlock.Stats) uint64 { return s.Lost }),
+	one(counter, "revoked_total", "Contexts of KeepAlive that ended because the lock was revoked.", func(s *redlock.Stats) uint64 { return s.Revoked }),
 	one(counter, "fences_raised_total", "Locks that took a second round to agree on their fence.", func(s *redlock.Stats) uint64 { return s.FenceRaised }),
 	one(counter, "second_locks_total", "Second locks taken, behind the one on the masters.", func(s *redlock.Stats) uint64 { return s.Second.Count }),
 	several(counter, "second_locks_seconds_total", "The time that taking second locks has taken.", func(s *redlock.Stats, is func(float64, ...string)) { is(s.Second.Sum.Seconds()) }),
