@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A frozen master does what it finds in its buffers when it thaws, however late: here it
-// sets keys again of a lock that was released and has expired since.
+// A frozen master does what it finds in its buffers when it thaws, however late: here it sets the key of an attempt that has
+// failed, and would have expired since.
 func TestThawedMasterIsToldOfAReleaseHoweverLateItIs(t *testing.T) {
 	t.Parallel()
 	const ttl = 5 * time.Second // longer than a busy machine needs for the acquire
@@ -20,9 +20,10 @@ func TestThawedMasterIsToldOfAReleaseHoweverLateItIs(t *testing.T) {
 	c := openedWith(t, Config{Masters: masters.Addrs(), StallTime: time.Second})
 	m := c.NewMutex("k", ttl)
 	require.NoError(t, m.TryLock(t.Context()))
-	expired := time.Now().Add(ttl + 100*time.Millisecond) // on the masters, if nobody extends it
 	masters.Pause(1)
 	masters.Pause(2)
+	require.Error(t, c.NewMutex("late", ttl).TryLock(t.Context()))
+	expired := time.Now().Add(ttl + 100*time.Millisecond) // on the masters, if nobody extends or sets it
 	held, stop := m.KeepAlive(t.Context())
 	defer stop()
 	conntest.Soon(t, "the lock is lost", held.Done())
@@ -38,7 +39,7 @@ func TestThawedMasterIsToldOfAReleaseHoweverLateItIs(t *testing.T) {
 			s := c.rounds.Masters()[i]
 			return s.Owed == 0 && s.Debts == 0
 		}, hanging, 5*time.Millisecond)
-		n, err := masters.Do(i, "EXISTS", "k")
+		n, err := masters.Do(i, "EXISTS", "k", "late") // which it was set when it thawed
 		require.NoError(t, err)
 		require.Equal(t, "0", fmt.Sprint(n))
 	}
