@@ -125,6 +125,17 @@ func TestNothingIsLeftOfALockThatRanOutBeforeTheNext(t *testing.T) {
 		r.set(thaw, 2) // it does all that it was sent
 		time.Sleep(10 * time.Millisecond)
 		require.Zero(t, r.keys())
+
+		r.set(freeze, 2) // and the next one is refused
+		require.NoError(t, m.TryLock(t.Context()))
+		token = m.Token()
+		time.Sleep(ttl)
+		other, _ := another(t, r, Config{})
+		require.NoError(t, other.NewMutex("k", ttl).TryLock(t.Context()))
+		require.ErrorIs(t, m.TryLock(t.Context()), ErrHeld)
+		r.set(thaw, 2)
+		time.Sleep(10 * time.Millisecond)
+		require.Zero(t, r.holders("k", token))
 	})
 }
 
