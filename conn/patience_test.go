@@ -171,10 +171,10 @@ func TestFollowersGetUsedToLateAnswers(t *testing.T) {
 	opt := ofLocks
 	opt.DialTimeout = 50 * time.Millisecond
 	sentinel := script(t, map[string]string{"SENTINEL": "*2\r\n$9\r\n127.0.0.1\r\n$1\r\n1\r\n", "SUBSCRIBE": subscribed})
-	require.Equal(t, "127.0.0.1:1", conntest.Soon(t, "the group is followed", following(t, group(t, farFrom(t, sentinel.addr, opt.DialTimeout).addr), opt)))
+	require.Equal(t, "127.0.0.1:1", conntest.Soon(t, "the group is followed", following(t, group(t, farFrom(t, sentinel.addr, 3*opt.DialTimeout).addr), opt)))
 
 	nodes, _ := nodesOf(t, 1)
-	late := farFrom(t, nodes[0].addr, opt.DialTimeout)
+	late := farFrom(t, nodes[0].addr, 3*opt.DialTimeout)
 	nodes[0].answer("CLUSTER SLOTS", slotsAt(late.addr))
 	ctx, cancel := context.WithCancel(t.Context())
 	told := make(chan struct{})
