@@ -33,7 +33,7 @@ type Options struct {
 	// A file of zeros is a record that was never begun. If the file cannot be
 	// written any more, as the disk is full, recording ends, and Err says why.
 	File string
-	// DumpDir, if set, is the directory of dumps: redlock-HOST-PID-N.flight. One is made when a lock is lost, at most
+	// DumpDir, if set, is the directory of dumps: redlock-HOST-PID-N.flight. One is made when a lock is lost, and not revoked, at most
 	// once in a minute. Nobody deletes them.
 	DumpDir string
 	// DumpOnQuit makes a dump on SIGQUIT, too, before the process ends by it, where there is such a signal. Without
@@ -169,7 +169,7 @@ func (a *attached) observe(_ context.Context, e *redlock.Event) {
 	}
 	a.recorder.ring.record(a.place, e)
 	switch outcome := redlock.Outcome(e.Err); {
-	case e.Kind == redlock.EventLost && outcome != "closed",
+	case e.Kind == redlock.EventLost && outcome != "closed" && outcome != "revoked",
 		e.Kind == redlock.EventRound && outcome == "not_held" && e.Failures == 0 && e.Op != redlock.OpLock && e.Op != redlock.OpRevoke:
 		a.lost()
 	}

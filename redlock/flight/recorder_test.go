@@ -341,7 +341,7 @@ func TestADumpThatFailedIsToldUntilTheNext(t *testing.T) {
 	}
 }
 
-// Who is refused has lost nothing.
+// Who is refused has lost nothing, and what is revoked an operator has meant.
 func TestWhatIsNoLossIsNotDumped(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
@@ -354,6 +354,12 @@ func TestWhatIsNoLossIsNotDumped(t *testing.T) {
 	require.ErrorIs(t, c.NewMutex("k", ttl).TryLock(t.Context()), redlock.ErrHeld)
 	require.NoError(t, m.Unlock(t.Context()))
 	require.ErrorIs(t, m.Unlock(t.Context()), redlock.ErrNotHeld)
+	require.NoError(t, m.TryLock(t.Context()))
+	held, stop := m.KeepAlive(t.Context())
+	defer stop()
+	require.NoError(t, c.Revoke(t.Context(), "k", "somebody wants it"))
+	conntest.Soon(t, "the holder is told", held.Done())
+	require.ErrorIs(t, m.Unlock(t.Context()), redlock.ErrRevoked)
 	allTold(t, c)
 	require.NoError(t, rec.Close())
 	files, err := filepath.Glob(filepath.Join(dir, "*"))

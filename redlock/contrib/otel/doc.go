@@ -28,7 +28,7 @@
 //	redlock.wait     a Lock begins to wait
 //	redlock.wake     it stops waiting to try again: redlock.wake.reason says why
 //	redlock.round    the masters were asked: redlock.operation is lock, extend, unlock, renew or recheck
-//	redlock.lost     the lock is lost
+//	redlock.lost     the lock is lost, or was revoked: error.message says which
 //
 // Without these three functions the events are added to the span of the context that Lock, TryLock, Unlock
 // and KeepAlive were given, if that has one, and has not ended: the Observer is told a moment later. A term of
