@@ -23,7 +23,7 @@ func (e *inspection) watchClock(ctx context.Context, p *probe, span time.Duratio
 	defer pause.Stop()
 	for range ticks {
 		sent := clock.Now()
-		replies, err := p.do(ctx, []string{"TIME"})
+		replies, err := judged(ctx, p, []string{"TIME"})
 		if err != nil {
 			return err
 		}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -194,10 +193,7 @@ func (e *inspection) row(w level) []cell {
 		row[7] = cell{string(w), levelColours[w]}
 	}
 	if e.err != nil {
-		var refused *conn.RefusedError
-		if row[7].text = "down"; errors.As(e.err, &refused) {
-			row[7].text = "refused"
-		}
+		row[7].text = e.trouble().state
 		return row
 	}
 	if v := e.server.Version; v != "" {

@@ -157,7 +157,7 @@ func TestDoctorTellsWhatIsWrongWithTLS(t *testing.T) {
 		"no certificate of ours":         {proxy.address, []string{"--cacert", proxy.certFile}, "remote error", "--cert and --key"},
 		"plain text to a TLS port":       {proxy.address, nil, "cannot be used", "it speaks TLS"},
 		"TLS to a plain port":            {"rediss://" + masters.Addr(0), nil, "cannot be used", "it speaks no TLS"},
-		"nobody there":                   {"127.0.0.1:1", nil, "cannot be used", "start it"},
+		"nobody there":                   {"127.0.0.1:1", nil, "refuses connections", "start it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			args := append(test.args, "-m", test.address)

@@ -74,28 +74,48 @@ func findings(inspections []*inspection, ttl time.Duration) []finding {
 type adder func(l level, what, remedy string)
 
 func (e *inspection) findUnreachable(add adder) {
-	var refused *conn.RefusedError
-	if errors.As(e.err, &refused) {
-		add(wrong, refused.Reason, refused.Remedy)
-		return
-	}
-	add(wrong, "cannot be used: "+without(e.err, e.address), e.unreachableRemedy())
+	t := e.trouble()
+	add(wrong, t.what, t.remedy)
 }
 
-// unreachableRemedy is what can be done about a master that was not reached.
-func (e *inspection) unreachableRemedy() string {
+// A trouble is why a master could not be examined: in a word, and in a sentence with its remedy.
+type trouble struct{ state, what, remedy string }
+
+func (e *inspection) trouble() trouble {
+	said := without(e.err, e.address)
+	unreachable := func(remedy string) trouble { return trouble{"unreachable", "cannot be used: " + said, remedy} }
+	var refused *conn.RefusedError
+	var busy *busyError
 	var failed *conn.Error
-	switch {
-	case e.speaks == "TLS":
-		return "it speaks TLS: write rediss:// (of a group sentinels://), or give --tls"
-	case e.speaks != "":
-		return "it speaks no TLS on this port: leave --tls, --cacert and --cert out and write redis://, or give its TLS port"
-	case errors.As(e.err, &failed) && failed.Op == "cluster":
-		return "more than half of its masters must answer, at the places that they announce (CLUSTER SLOTS): start them, correct the list, or let them announce places that can be reached from here (cluster-announce-ip)"
-	case errors.As(e.err, &failed) && failed.Op == "sentinel":
-		return "more than half of its sentinels must answer: start them, or correct the list; if they demand a password, set REDLOCK_SENTINEL_PASSWORD"
+	op := ""
+	if errors.As(e.err, &failed) {
+		op = failed.Op
 	}
-	return "start it; check the address and the network"
+	switch {
+	case errors.As(e.err, &refused):
+		return trouble{"refused", refused.Reason, refused.Remedy}
+	case errors.As(e.err, &busy) && busy.code == "LOADING":
+		left := ""
+		if s, err := strconv.Atoi(e.info["loading_eta_seconds"]); err == nil {
+			left = fmt.Sprintf(", in about %v", time.Duration(s)*time.Second)
+		}
+		return trouble{"loading", "is loading its data, and takes no locks until it has" + left, "wait for it: INFO persistence says how far it is"}
+	case errors.As(e.err, &busy):
+		return trouble{"busy", "serves nobody for now: " + said, "see what keeps it busy: SCRIPT KILL ends a script that has written nothing"}
+	case e.speaks == "TLS":
+		return unreachable("it speaks TLS: write rediss:// (of a group sentinels://), or give --tls")
+	case e.speaks != "":
+		return unreachable("it speaks no TLS on this port: leave --tls, --cacert and --cert out and write redis://, or give its TLS port")
+	case op == "cluster":
+		return unreachable("more than half of its masters must answer, at the places that they announce (CLUSTER SLOTS): start them, correct the list, or let them announce places that can be reached from here (cluster-announce-ip)")
+	case op == "sentinel":
+		return unreachable("more than half of its sentinels must answer: start them, or correct the list; if they demand a password, set REDLOCK_SENTINEL_PASSWORD")
+	case errors.Is(e.err, conn.ErrNoListener):
+		return trouble{"down", "refuses connections: nobody listens there", "start it; check the address"}
+	case errors.Is(e.err, conn.ErrUnanswered) && op != "credentials":
+		return trouble{"stalled", "takes connections, and does not answer: " + said, "it runs, and hangs: see its log, its disk and whether its process is stopped"}
+	}
+	return unreachable("start it; check the address and the network")
 }
 
 func (e *inspection) findRefusals(add adder) {

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,7 +29,7 @@ func TestDoctorFindsMastersThatTheLockRefuses(t *testing.T) {
 	require.False(t, d.OK)
 	requireFinding(t, d, wrong, "Cluster", cluster.Addr(0))
 	requireFinding(t, d, wrong, "it is a replica", masters.Addr(1))
-	requireFinding(t, d, wrong, "connection refused", masters.Addr(2))
+	requireFinding(t, d, wrong, "refuses connections", masters.Addr(2))
 	requireFinding(t, d, risky, "4 masters: 1 may fail", append(cluster.Addrs(), masters.Addrs()...)...)
 
 	exit, stdout, _ := doctor(t, nil, "-m", cluster.Addr(0)+","+strings.Join(masters.Addrs(), ","))
@@ -108,6 +111,98 @@ func TestDoctorFindsAMasterWhoseDiskFails(t *testing.T) {
 	require.Equal(t, exitNo, exit)
 	require.Contains(t, requireFinding(t, d, wrong, "SET: MISCONF", masters.Addr(1)).Remedy, "CONFIG SET appendonly no")
 	require.Equal(t, "everysec", d.Masters[1].AOF)
+}
+
+// Of a master that serves nobody for now, the doctor says why, and nothing that only its refusals suggest.
+func TestDoctorTellsWhyAMasterServesNobody(t *testing.T) {
+	t.Parallel()
+	_, d := diagnosed(t, []string{mastersEnv(redlocktest.Start(t, 1))})
+	if major, _, _ := strings.Cut(d.Masters[0].Version, "."); len(major) == 1 && major < "7" {
+		t.Skip("the server is too old to be harmed in this way")
+	}
+	for name, test := range map[string]struct {
+		do                  func(t *testing.T, masters *redlocktest.Masters)
+		state, says, remedy string
+	}{
+		"it loads its data": {func(t *testing.T, masters *redlocktest.Masters) {
+			_, err := masters.Do(1, "EVAL", "for i = 1, 600 do redis.call('SET', 'filler:' .. i, string.rep('x', 2048)) end", "0")
+			require.NoError(t, err)
+			_, err = masters.Do(1, "BGREWRITEAOF") // what it has rewritten it serves while it loads
+			require.NoError(t, err)
+			require.Eventually(t, func() bool {
+				said, _ := masters.Do(1, "INFO", "persistence")
+				text := fmt.Sprint(said)
+				return strings.Contains(text, "aof_rewrite_in_progress:0") && strings.Contains(text, "aof_rewrite_scheduled:0")
+			}, time.Minute, 5*time.Millisecond)
+			masters.Kill(1)
+			var restarting sync.WaitGroup
+			restarting.Go(func() { masters.Restart(1) })
+			says := func(command ...string) string { // Do waits for the restart
+				p, err := dialProbe(context.Background(), masters.Addr(1), conn.Options{DialTimeout: patient})
+				if err != nil {
+					return err.Error()
+				}
+				defer p.close()
+				replies, err := p.do(context.Background(), command)
+				if err != nil {
+					return err.Error()
+				}
+				return string(replies[0].Bytes())
+			}
+			t.Cleanup(func() {
+				says("CONFIG", "SET", "key-load-delay", "0")
+				restarting.Wait()
+			})
+			require.Eventually(t, func() bool { return strings.HasPrefix(says("GET", "k"), "LOADING") }, time.Minute, 5*time.Millisecond)
+		}, "loading", "is loading its data", "wait for it"},
+		"a script keeps it busy": {func(t *testing.T, masters *redlocktest.Masters) {
+			var running sync.WaitGroup
+			running.Go(func() { masters.Do(1, "EVAL", "while true do end", "0") })
+			t.Cleanup(func() {
+				masters.Do(1, "SCRIPT", "KILL")
+				running.Wait()
+			})
+			require.Eventually(t, func() bool {
+				_, err := masters.Do(1, "GET", "k")
+				return err != nil && strings.Contains(err.Error(), "BUSY")
+			}, time.Minute, 5*time.Millisecond)
+		}, "busy", "serves nobody for now: BUSY", "SCRIPT KILL"},
+		"it hangs":     {func(_ *testing.T, masters *redlocktest.Masters) { masters.Pause(1) }, "stalled", "takes connections, and does not answer", "is stopped"},
+		"it was ended": {func(_ *testing.T, masters *redlocktest.Masters) { masters.Kill(1) }, "down", "refuses connections", "start it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			masters := durable(t, 3, "--key-load-delay", "100000", "--loading-process-events-interval-bytes", "1024", "--rdbcompression", "no",
+				"--lua-time-limit", "1")
+			test.do(t, masters)
+			args := []string{"--dial-timeout", patient.String()}
+			if test.state == "stalled" {
+				args[1] = "1s"
+			}
+			exit, d := diagnosed(t, []string{mastersEnv(masters)}, args...)
+			require.Equal(t, exitNo, exit)
+			require.Contains(t, requireFinding(t, d, wrong, test.says, masters.Addr(1)).Remedy, test.remedy)
+			require.NotEmpty(t, d.Masters[1].Error)
+			of := 0
+			for _, f := range d.Findings {
+				if slices.Contains(f.Masters, masters.Addr(1)) && len(f.Masters) < 3 {
+					of++
+				}
+			}
+			require.Equal(t, 1, of, "nothing else is known of it: %+v", d.Findings)
+			_, stdout, _ := doctor(t, []string{mastersEnv(masters)}, args...)
+			require.Regexp(t, masters.Addr(1)+` .* `+test.state, stdout)
+			require.Contains(t, stdout, "2 of 3 masters can be used")
+		})
+	}
+}
+
+// A master can hang when it has begun to answer.
+func TestDoctorTellsOfAMasterThatHangsLater(t *testing.T) {
+	e := &inspection{address: "a:1", err: fmt.Errorf("%w: 5s passed", conn.ErrUnanswered)}
+	require.Equal(t, "stalled", e.trouble().state)
+	e.err = &conn.Error{Addr: "a:1", Op: "connect", Err: errors.New("no route to host")}
+	require.Equal(t, "unreachable", e.trouble().state, "nobody knows")
 }
 
 func TestDoctorFindsMastersThatMayHaveForgottenLocks(t *testing.T) {

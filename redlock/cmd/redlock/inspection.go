@@ -37,6 +37,23 @@ type inspection struct {
 // A refusal is the error with which a master refuses a command.
 type refusal struct{ code, text string }
 
+// A busyError is what a master says that serves nobody for now, whatever it is asked.
+type busyError struct{ refusal }
+
+func (e *busyError) Error() string { return e.text }
+
+// judged sends commands by whose answers a master is to be judged. If it serves nobody for now, what it refuses says
+// nothing about it, and judged returns a busyError.
+func judged(ctx context.Context, p *probe, commands ...[]string) ([]resp.Value, error) {
+	replies, err := p.do(ctx, commands...)
+	for _, v := range replies {
+		if code := conn.ErrorCode(v); code == "LOADING" || code == "BUSY" {
+			return nil, &busyError{p.refusalOf(v)}
+		}
+	}
+	return replies, err
+}
+
 func (p *probe) refusalOf(v resp.Value) refusal { return refusal{conn.ErrorCode(v), p.ErrorText(v)} }
 
 const (
@@ -83,7 +100,7 @@ func inspect(ctx context.Context, address string, opt conn.Options, durable bool
 
 func (e *inspection) readConfiguration(ctx context.Context, p *probe) error {
 	// One parameter at a time: older ones take no more.
-	replies, err := p.do(ctx, []string{"INFO"}, []string{"CONFIG", "GET", "appendonly"}, []string{"CONFIG", "GET", "appendfsync"},
+	replies, err := judged(ctx, p, []string{"INFO"}, []string{"CONFIG", "GET", "appendonly"}, []string{"CONFIG", "GET", "appendfsync"},
 		[]string{"CONFIG", "GET", "maxmemory"}, []string{"CONFIG", "GET", "maxmemory-policy"},
 		[]string{"CONFIG", "GET", "min-replicas-to-write"}, []string{"CONFIG", "GET", "no-appendfsync-on-rewrite"})
 	if err != nil {
@@ -123,7 +140,7 @@ func (e *inspection) readClients(ctx context.Context, p *probe) error {
 // append-only file has between MULTI and EXEC: what a script has written by several commands. The administrator
 // alone may ask.
 func (e *inspection) readDefaultUser(ctx context.Context, p *probe) error {
-	replies, err := p.do(ctx, []string{"ACL", "GETUSER", defaultUser})
+	replies, err := judged(ctx, p, []string{"ACL", "GETUSER", defaultUser})
 	if err != nil || replies[0].IsError() {
 		return err
 	}
@@ -165,7 +182,7 @@ func (e *inspection) readPasswords(ctx context.Context, p *probe, user string) e
 	for _, name := range passwords {
 		commands = append(commands, []string{"CONFIG", "GET", name})
 	}
-	replies, err := p.do(ctx, commands...)
+	replies, err := judged(ctx, p, commands...)
 	if err != nil || replies[0].IsError() {
 		return err
 	}
@@ -212,13 +229,13 @@ func (e *inspection) tryLock(ctx context.Context, p *probe, key string) error {
 		{"EVAL", trialScript, "1", key, token, ms},
 		{"SCRIPT", "LOAD", trialScript},
 	}
-	replies, err := p.do(ctx, commands...)
+	replies, err := judged(ctx, p, commands...)
 	if err != nil {
 		return err
 	}
 	if sha := replies[2]; !sha.IsError() {
 		evalsha := []string{"EVALSHA", string(sha.Bytes()), "1", key, token, ms}
-		again, err := p.do(ctx, commands[0], evalsha)
+		again, err := judged(ctx, p, commands[0], evalsha)
 		if err != nil {
 			return err
 		}

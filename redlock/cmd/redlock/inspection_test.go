@@ -71,5 +71,5 @@ func TestAFrozenMasterHoldsTheDoctorUpForTheDialTimeoutOnly(t *testing.T) {
 	masters.Pause(1)
 	exit, d := diagnosed(t, []string{mastersEnv(masters)}, "--dial-timeout", "2s")
 	require.Equal(t, exitNo, exit)
-	requireFinding(t, d, wrong, "timeout", masters.Addr(1))
+	requireFinding(t, d, wrong, "does not answer", masters.Addr(1))
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -127,7 +126,7 @@ func (p *probe) do(ctx context.Context, commands ...[]string) ([]resp.Value, err
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		case clock.Now() >= until:
-			return nil, os.ErrDeadlineExceeded
+			return nil, fmt.Errorf("%w: %v passed", conn.ErrUnanswered, patience)
 		}
 		if err = p.await(until, flushed); err == nil && !flushed {
 			flushed, err = p.Flush()

@@ -67,7 +67,7 @@ func (e *inspection) tryRights(ctx context.Context, p *probe, key string) error 
 		}
 		asked, calls = append(asked, rule), append(calls, call)
 	}
-	replies, err := p.do(ctx, calls...)
+	replies, err := judged(ctx, p, calls...)
 	if err != nil {
 		return err
 	}
