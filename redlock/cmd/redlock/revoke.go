@@ -176,7 +176,11 @@ func (r *revoker) choose(ctx context.Context, key string) (holders []census.Hold
 		}
 		if len(holders) == 0 {
 			if a.state == free && a.held == 0 {
-				return nil, nil, &failure{exitNo, fmt.Errorf("no permit of %q is held", key), ""}
+				none := &failure{exitNo, fmt.Errorf("no permit of %q is held", key), ""}
+				if s := r.lockStatus(ctx, key); s.state == held {
+					none.remedy = fmt.Sprintf("%s has it as a lock: to revoke that, leave out --permits", s.holder())
+				}
+				return nil, nil, none
 			}
 			return nil, nil, asks.missing(a.lockStatus)
 		}
@@ -191,6 +195,12 @@ func (r *revoker) choose(ctx context.Context, key string) (holders []census.Hold
 	switch {
 	case len(holders) > 0:
 		return holders, []redlock.Option{redlock.WithShared()}, nil
+	case s.state == free && s.agreed() > 0:
+		if a := r.permitStatus(ctx, key, s.agreed()); a.held > 0 {
+			return nil, nil, &failure{exitNo, fmt.Errorf("%q is free as a lock; held of its %s: %d", key, plural(len(a.permits), "permit"), a.held),
+				fmt.Sprintf("--permits %d takes all of them away, and with --token one", len(a.permits))}
+		}
+		return nil, nil, asks.missing(s)
 	case s.state != held || !wanted(s.leader):
 		return nil, nil, asks.missing(s)
 	case s.leader.Token == census.Unknown:

@@ -127,6 +127,38 @@ func TestRevokeOfReadersAndPermits(t *testing.T) {
 	}
 }
 
+// Who names the key alone, or permits of a key that has a lock, is told what it has.
+func TestRevokeNamesTheFlagThatIsMissing(t *testing.T) {
+	t.Parallel()
+	_, env := started(t, 3)
+	holds(t, env, "--owner", "night-shift", "a lock")
+	_, token := holds(t, env, "--permits", "3", "permits")
+	revoked := func(args ...string) (status int, stderr string) {
+		status, _, stderr = do(t, env, append([]string{"revoke", "--reason", "why", "--wait", "0"}, args...)...)
+		return status, stderr
+	}
+	status, stderr := revoked("permits")
+	require.Equal(t, exitNo, status)
+	require.Contains(t, stderr, `"permits" is free as a lock; held of its 3 permits: 1`)
+	require.Contains(t, stderr, "--permits 3 takes all of them away")
+	status, stderr = revoked("permits", "--permits", "2")
+	require.Equal(t, exitUsage, status)
+	require.Contains(t, stderr, "there are 3 permits")
+	status, stderr = revoked("a lock", "--permits", "3")
+	require.Equal(t, exitNo, status)
+	require.Contains(t, stderr, "night-shift has it as a lock: to revoke that, leave out --permits")
+	status, stderr = revoked("nobody's", "--permits", "3")
+	require.Equal(t, exitNo, status)
+	require.NotContains(t, stderr, "leave out")
+
+	status, stderr = revoked("permits", "--permits", "3", "--token", token)
+	require.Zero(t, status, stderr)
+	_, _, stderr = do(t, env, "release", "permits", "--permits", "3", "--token", token)
+	status, stderr = revoked("permits")
+	require.Equal(t, exitNo, status)
+	require.NotContains(t, stderr, "permits:", "none is held")
+}
+
 func TestRevokeWithoutAMajority(t *testing.T) {
 	t.Parallel()
 	masters, env := started(t, 3)
