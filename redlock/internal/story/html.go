@@ -138,7 +138,11 @@ func (x *pageSection) add(l Line, key string, d *pageData) {
 // addFindings adds what is remarkable: first what must never be.
 func (p *pageText) addFindings(s *Story, key string, d *pageData) {
 	both, lost, rest := pageSection{Head: "Two had a lock at once", Alarm: true}, pageSection{Head: "Locks that were lost"}, pageSection{Head: "What else is remarkable"}
-	for _, f := range s.Findings {
+	all := s.Findings
+	if key == "" {
+		all = s.together()
+	}
+	for _, f := range all {
 		if key != "" && !s.Concerns(f, key) {
 			continue
 		}

@@ -58,6 +58,8 @@ type Finding struct {
 	Grounds []Ground // the events that show it
 	Maybe   bool     // what the records do not say may be that there was nothing of the kind
 	Likely  bool     // the Cause fits, and another one may, too
+
+	alike string // of a Loss: those with the same may be of one fault
 }
 
 // A Ground is an event that shows what a Finding says.

@@ -43,6 +43,10 @@ func (s *Story) judgeLoss(h *Hold) {
 	}
 	f := s.find(at, Loss, v.cause, h.Key, "%s lost %q%s %s after it had taken it. Why: %s", h.Party.Name, h.Key, left, Short(at.Sub(h.Taken)), v.why)
 	f.Holds, f.Masters, f.Likely = []*Hold{h}, v.masters, v.likely
+	f.alike = fmt.Sprintf("%q %q %q %v", h.Party.Name, v.cause, v.masters, v.likely)
+	if len(v.masters) == 0 { // nobody is to blame, so the words are all there is to compare
+		f.alike += v.why
+	}
 	f.Grounds = append(append(ground(h.finder()), h.shown()...), v.grounds...)
 }
 
@@ -142,7 +146,11 @@ func (s *Story) whyLost(h *Hold) verdict {
 
 // notRenewed says that a round did not renew a lock, as too few masters answered.
 func (h *Hold) notRenewed(r *Round) string {
-	return fmt.Sprintf("it was renewed %s before that, and not again, as too few masters answered: %s.", Short(h.Ended.Sub(h.Last.At)), votesText(r, against))
+	before, again := "renewed", "again"
+	if h.Last.Op == redlock.OpLock {
+		before, again = "taken", "renewed"
+	}
+	return fmt.Sprintf("it was %s %s before that, and not %s, as too few masters answered: %s.", before, Short(h.Ended.Sub(h.Last.At)), again, votesText(r, against))
 }
 
 // suspect is said of a master that has the lock, and may have had it not all the time: by a command that came late.

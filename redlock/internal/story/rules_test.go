@@ -1,7 +1,10 @@
 package story_test
 
 import (
+	"cmp"
+	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -519,4 +522,85 @@ func TestAnAbsenceIsToldOnce(t *testing.T) {
 	require.ElementsMatch(t, []string{"a:1 was not connected for 6.5s, as a, b and d saw it", "b:1 was not connected for 3s, as a saw it",
 		"b:1 was silent for 3s, as d saw it", "c:1 was not connected for 3s, as e saw it", "c:1 was not connected for 3s, until its place was given to another, as d saw it",
 		"a:1 was not connected for 1s, as b saw it", "a:1 was not connected to the end of the record, as c saw it"}, all)
+}
+
+// Only who has a renewal on record is said to have renewed.
+func TestALossSaysRenewedOnlyOfWhatWas(t *testing.T) {
+	t.Parallel()
+	for name, w := range map[string]struct {
+		before []record.Event
+		want   string
+	}{
+		"never":                 {join(took(2, 1)), "it was taken 9.5s before that, and not renewed, as too few masters answered"},
+		"once":                  {join(took(2, 1), did(4, redlock.OpRenew, 1)), "it was renewed 9.5s before that, and not again, as too few masters answered"},
+		"its attempt to failed": {join(took(2, 1), notRenewed(4, "yff")), "it was taken 9.5s before that, and not renewed, as too few masters answered"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			last := w.before[len(w.before)-1].Boot.Seconds()
+			if name == "its attempt to failed" {
+				last = 2
+			}
+			losses := ofMatter(tellOf(forgery{name: "a"}.of(t, join(known(met, 0.5, 0), w.before, notRenewed(last+3, "yff"), lostAt(last+9.5))...)), story.Loss)
+			require.Len(t, losses, 1)
+			require.Contains(t, losses[0].Text, w.want)
+		})
+	}
+}
+
+// One fault ends many locks, and is told once. Whatever may be another fault is told beside it.
+func TestLossesByOneFaultAreOneSentence(t *testing.T) {
+	t.Parallel()
+	of := func(e record.Event, key string) record.Event { e.Key = key; return e }
+	said := func(e record.Event, detail string) record.Event { e.Detail = detail; return e }
+	lost := func(n int, first, pause float64, letters string) (events []record.Event) {
+		for i := range n { // all are held before the first is lost
+			name := fmt.Sprintf("%s%d", letters, i)
+			x, y := of(took(first-3, uint64(1+i)+uint64(first*1e6)), name), of(notRenewed(first-2, letters), name)
+			y.Token = x.Token
+			events = append(events, x, y)
+		}
+		for i := range n {
+			events = append(events, of(lostAt(first+pause*float64(i)), fmt.Sprintf("%s%d", letters, i)))
+		}
+		return events
+	}
+	for name, w := range map[string]struct {
+		records [][]record.Event // each of a party
+		want    []string
+	}{
+		"one":                {[][]record.Event{lost(1, 5, 0, "yff")}, []string{`a lost "yff0"`}},
+		"two":                {[][]record.Event{lost(2, 5, 0.5, "yff")}, []string{`a lost 2 locks within 500ms, for the same reason as far as the records say. The first: a lost "yff0"`}},
+		"many":               {[][]record.Event{lost(60, 5, 0.01, "yff")}, []string{`a lost 60 locks within 590ms, for`}},
+		"later":              {[][]record.Event{lost(2, 5, 1.5, "yff")}, []string{`a lost "yff0"`, `a lost "yff1"`}},
+		"by other masters":   {[][]record.Event{join(lost(2, 5, 0.1, "yff"), lost(2, 5.05, 0.1, "ffy"))}, []string{`a lost 2 locks within 100ms`, `a lost 2 locks within 100ms`}},
+		"by others at once":  {[][]record.Event{join(lost(2, 5, 0, "yff"), of(took(4.9, 9), "k"), of(lostAt(5), "k"))}, []string{`a lost "k"`, `a lost 2 locks within 0s`}},
+		"for other reasons":  {[][]record.Event{join(of(took(4.9, 8), "k"), of(lostAt(5), "k"), of(took(4.9, 9), "l"), said(of(lostAt(5), "l"), "other"))}, []string{`a lost "k"`, `a lost "l"`}},
+		"of another process": {[][]record.Event{lost(1, 5, 0, "yff"), lost(1, 5, 0, "yff")}, []string{`a lost "yff0"`, `b lost "yff0"`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var sources []story.Source
+			for i, events := range w.records {
+				slices.SortStableFunc(events, func(a, b record.Event) int { return cmp.Compare(a.Boot, b.Boot) })
+				sources = append(sources, forgery{name: string(rune('a' + i)), boot: "one"}.of(t, join(known(met, 0.5, 0), events)...))
+			}
+			told := tellOf(sources...)
+			var lines []string
+			for _, line := range told.Remarkable() {
+				if strings.Contains(line.Text, " lost ") {
+					lines = append(lines, line.Text)
+				}
+			}
+			slices.Sort(lines)
+			require.Len(t, lines, len(w.want), "%v", lines)
+			for i, want := range w.want {
+				require.True(t, strings.HasPrefix(lines[i], want), lines[i])
+			}
+			if name == "many" {
+				require.Regexp(t, `Others: "yff\d+", "yff\d+", "yff\d+" and 56 more\.$`, lines[0])
+				require.Len(t, ofMatter(told, story.Loss), 60, "each is a finding")
+				require.Len(t, regexp.MustCompile(`a lost "yff\d+"`).FindAllString(textOf(told.HTML("")), -1), 1, "the page has it once")
+				require.Contains(t, textOf(told.HTML("yff7")), `a lost "yff7"`)
+			}
+		})
+	}
 }

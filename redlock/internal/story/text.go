@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -20,8 +21,48 @@ func (l Line) String() string { return l.At.Format(clockFormat) + "  " + l.Text 
 
 // Remarkable returns what is remarkable about all keys.
 func (s *Story) Remarkable() (all []Line) {
-	for _, f := range s.Findings {
+	for _, f := range s.together() {
 		all = append(all, Line{f.At, f.Text, true})
+	}
+	return all
+}
+
+// together returns the findings. One fault can end hundreds of locks: those that a party lost next to each other, and of which the
+// records say the same, are one finding, with the time, the key and the sentences of the first.
+func (s *Story) together() (all []Finding) {
+	const (
+		apart  = time.Second // no more from one loss to the next
+		shown  = 3           // of the others
+		others = "%s lost %s within %s, for the same reason as far as the records say. The first: %s Others: %s."
+	)
+	type fault struct {
+		place int // of the first, in all
+		last  time.Time
+		keys  []string // of the others
+	}
+	faults := map[string]*fault{}
+	var order []*fault
+	for _, f := range s.Findings { // by time
+		of := faults[f.alike]
+		if of != nil && f.At.Sub(of.last) <= apart {
+			of.last, of.keys = f.At, append(of.keys, strconv.Quote(f.Key))
+			continue
+		}
+		if f.alike != "" {
+			of = &fault{place: len(all), last: f.At}
+			faults[f.alike], order = of, append(order, of)
+		}
+		all = append(all, f)
+	}
+	for _, of := range order {
+		if n := len(of.keys); n > 0 {
+			f := &all[of.place]
+			more := of.keys
+			if n > shown+1 {
+				more = append(more[:shown:shown], fmt.Sprintf("%d more", n-shown))
+			}
+			f.Text = fmt.Sprintf(others, f.Holds[0].Party.Name, count(n+1, "lock"), Short(of.last.Sub(f.At)), f.Text, list(more))
+		}
 	}
 	return all
 }
