@@ -94,16 +94,16 @@ cover: need-redis ## run the tests and print how much they cover, in coverage.ou
 # A target whose time is up may be called failed by "context deadline exceeded"
 # and nothing else (golang/go#75804, mended in Go 1.27): a target that found
 # something says what. A FUZZTIME that is a count, 20000x, has no such end.
-fuzz: ## run each fuzz target for FUZZTIME (30s)
+fuzz: ## run each fuzz target, or TARGET (FuzzSplit) alone, for FUZZTIME (30s)
 	@set -e; found=; log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
-	for package in ./fuzz ./conn ./redlock/internal/record; do all=$$($(GO) test -list '^Fuzz' $$package); \
+	for package in ./fuzz ./conn ./redlock/internal/record; do all=$$($(GO) test -list '^$(or $(TARGET),Fuzz.*)$$' $$package); \
 	for target in $$all; do case $$target in Fuzz*) \
 		found=yes; echo "$$target"; \
 		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s $$package 2>&1 | tee "$$log"; \
 		grep -q '^ok' "$$log" || awk '/^--- FAIL/ { failed = 1; getline; exit $$0 != "    context deadline exceeded" } \
 			END { if (!failed) exit 1 }' "$$log";; \
 	esac; done; done; \
-	[ -n "$$found" ] || { echo "no fuzz target in ./fuzz" >&2; exit 1; }
+	[ -n "$$found" ] || { echo "there is no fuzz target $(TARGET)" >&2; exit 1; }
 
 # Each run prints its seed. SEED repeats the faults of a run. UNFENCED=1 ignores the fence. As root, masters and clients
 # have network namespaces, unless LINKS=1 asks for proxies. ARENA=cluster has Redis Clusters for masters, and

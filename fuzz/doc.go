@@ -1,5 +1,6 @@
 // Package fuzz has the fuzz targets and their corpora in testdata/fuzz. go test
-// runs every target over its corpus; make fuzz searches for new inputs.
+// runs every target over its corpus; make fuzz searches for new inputs, and make
+// fuzz TARGET=FuzzSplit with one target.
 //
 //   - FuzzNext: whatever arrives, the reader does not panic, and it allocates no
 //     more than a fixed factor of the input. What it returns is as package resp
