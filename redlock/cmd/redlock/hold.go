@@ -33,7 +33,7 @@ Exit status: 0 after a signal, or
    74  the output cannot be written
    96  the lock was held by another for the whole --wait (-E sets another)
    97  too few masters answered, or none of them within --wait
-   98  the lock was lost
+   98  the lock was lost, or revoked
    99  the --max-lifetime was over
   128+n  signal n has ended the wait for the lock
 ` + mastersHelp,
@@ -86,20 +86,22 @@ func (r *acquirer) hold(key string) error {
 			if r.rereads(s) || !asksToEnd(s) {
 				continue
 			}
-			if err := r.release(false); errors.Is(err, redlock.ErrNotHeld) {
-				remedy := anotherToo
-				if errors.Is(err, redlock.ErrRevoked) {
-					remedy = ""
-				}
-				return &failure{exitLost, fmt.Errorf("the lock was lost: %w", err), remedy}
+			switch err := r.release(false); {
+			case errors.Is(err, redlock.ErrRevoked):
+				return &failure{exitLost, fmt.Errorf("the lock was revoked: %w", err), ""}
+			case errors.Is(err, redlock.ErrNotHeld):
+				return &failure{exitLost, fmt.Errorf("the lock was lost: %w", err), anotherToo}
 			}
 			return nil
 		}
 	}
 	lost := context.Cause(held)
 	r.release(false)
-	if errors.Is(lost, redlock.ErrMaxLifetime) {
+	switch {
+	case errors.Is(lost, redlock.ErrMaxLifetime):
 		return &failure{exitLifetime, fmt.Errorf("the --max-lifetime of %v is over", r.lifetime), ""}
+	case errors.Is(lost, redlock.ErrRevoked):
+		return &failure{exitLost, fmt.Errorf("the lock was revoked: %w", lost), ""}
 	}
 	return &failure{exitLost, fmt.Errorf("the lock was lost: %w", lost), "another may have it by now"}
 }

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock"
 )
@@ -18,7 +17,6 @@ import (
 type monitor struct {
 	mu               sync.Mutex
 	mayHaveForgotten bool            // a master may have forgotten the lock since it was taken
-	until            time.Duration   // others were kept out until then, as far as we were told; on the clock of package clock
 	refused          map[string]bool // masters that were said to refuse us; nil before Open, whose error says it
 	left             time.Duration   // how long Lock waits
 	lacked           bool            // it was said that Lock waits for masters
@@ -165,9 +163,6 @@ func (w *monitor) round(r *redlock.Event) {
 	for _, v := range r.Votes {
 		w.mayHaveForgotten = w.mayHaveForgotten || inQuarantine(v.Err)
 	}
-	if r.Validity > 0 {
-		w.until = r.Boot + r.Validity
-	}
 	if r.Op == "renew" {
 		w.renewed(r.Err)
 	}
@@ -209,13 +204,6 @@ func (w *monitor) acquired(masters []redlock.MasterStats) {
 	w.all(masters)
 }
 
-// excludes reports whether the keys of the lock, or the tombstones in their place, still keep others out.
-func (w *monitor) excludes() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return clock.Now() < w.until
-}
-
 // aftermath says what the loss of the lock may have done. still tells whether others were kept out until the command
 // had ended; masters is their state at that time.
 func (w *monitor) aftermath(lost error, still bool, masters []redlock.MasterStats) string {
@@ -231,6 +219,19 @@ func (w *monitor) aftermath(lost error, still bool, masters []redlock.MasterStat
 		}
 	}
 	return "nobody else had it before that" + unless + ": the command was ended in time"
+}
+
+// afterRevocation says what became of a lock that was revoked while a command had it, by what its release has returned
+// when the command had ended. If the tombstones are still on so many masters, nobody else had the lock, whatever else has
+// failed meanwhile.
+func afterRevocation(released error) string {
+	switch {
+	case errors.Is(released, redlock.ErrRevoked):
+		return "nobody else had it before that: the command was ended in time"
+	case errors.Is(released, redlock.ErrNotHeld):
+		return "its keys had ended before the command did: another may have held it since"
+	}
+	return anotherToo // the masters do not say
 }
 
 const anotherToo = "another may have held it at the same time"

@@ -23,7 +23,9 @@ func TestRevokeHasTheHolderStop(t *testing.T) {
 	require.Zero(t, status, stderr)
 	require.Regexp(t, `^k of night-shift is revoked; it let go after \S+\n$`, stdout)
 	require.Equal(t, exitLost, s.end())
+	require.Contains(t, s.err.String(), "the lock was revoked: ")
 	require.Contains(t, s.err.String(), `revoked: "deploy of version 2"`)
+	require.NotContains(t, s.err.String(), "another", "nobody had it before it was let go of")
 	requireFree(t, masters)
 
 	status, _, stderr = do(t, env, "revoke", "k", "--reason", "again")
@@ -173,20 +175,29 @@ func TestRevokeWithoutAMajority(t *testing.T) {
 func TestRunSaysWhetherAnotherCouldHaveARevokedLock(t *testing.T) {
 	t.Parallel()
 	const nobody, another = "nobody else had it before that", "another may have held it"
-	for name, test := range map[string]struct{ ttl, ends, says, hides string }{
-		"it ends at once":               {"30s", "exit 3", nobody, another},
-		"it ends when its key is there": {"30s", "sleep 1; exit 3", nobody, another},
-		"it ends later than its key":    {"1s", "sleep 2; exit 3", another, nobody},
+	for name, test := range map[string]struct {
+		ttl, ends, says, hides string
+		harm                   func(masters *redlocktest.Masters)
+	}{
+		"it ends at once":               {"30s", "exit 3", nobody + ": ", another, nil},
+		"it ends when its key is there": {"30s", "sleep 1; exit 3", nobody + ": ", another, nil},
+		"it ends later than its key":    {"1s", "sleep 2; exit 3", another, nobody, nil},
+		"a master is down":              {"30s", "exit 3", nobody + ": ", another, func(masters *redlocktest.Masters) { masters.Kill(0) }},
+		"a master was restarted":        {"30s", "exit 3", nobody + ": ", another, func(masters *redlocktest.Masters) { masters.Restart(0) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			masters, env := started(t, 3)
 			s := begin(t, env, sh(`trap '`+test.ends+`' TERM; echo holding; while :; do sleep 0.01; done`, "--ttl", test.ttl, "--grace", "1m")...).awaitStdout("holding")
 			requireHeld(t, masters)
+			if test.harm != nil {
+				test.harm(masters)
+			}
 			status, _, stderr := do(t, env, "revoke", "k", "--reason", "deploy", "--wait", "0")
 			require.Zero(t, status, stderr)
 			require.Equal(t, exitLost, s.end())
 			require.Contains(t, s.err.String(), "the lock is revoked: ending the command\n")
+			require.Contains(t, s.err.String(), "the lock was revoked before the command ended, with status 3: ")
 			require.Contains(t, s.err.String(), `revoked: "deploy"`)
 			require.Contains(t, s.err.String(), test.says)
 			require.NotContains(t, s.err.String(), test.hides)

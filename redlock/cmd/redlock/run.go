@@ -119,7 +119,7 @@ Exit status: that of the command, 128+n if signal n ended it, or
    64  wrong usage
    96  the lock was held by another for the whole --wait (-E sets another)
    97  too few masters answered, or none of them within --wait
-   98  the lock was lost while the command ran
+   98  the lock was lost, or revoked, while the command ran
    99  the --max-lifetime was over before the command had ended
   126  the command cannot be executed
   127  there is no such command
@@ -195,15 +195,13 @@ func (r *runner) run(key string, argv []string) error {
 		r.release(false)
 		return &failure{exitNoExec, fmt.Errorf("%s: %w", argv[0], err), ""}
 	}
-	lost, still, excluded := context.Cause(held), r.mutex.Remaining() > 0, r.monitor.excludes()
+	lost, still := context.Cause(held), r.mutex.Remaining() > 0
 	released := r.release(err == nil && (end.status == 0 || r.holdOnError))
 	missed := errors.Is(released, redlock.ErrNotHeld) // which only the release has found out
 	if lost == nil && missed {
 		lost = released
 	}
-	if still = still && !missed; errors.Is(lost, redlock.ErrRevoked) { // its tombstones were there for as long as its keys
-		still = excluded
-	}
+	still = still && !missed
 	masters := client.Stats().Masters
 	r.close(client) // then the monitor has seen everything
 	switch {
@@ -213,6 +211,12 @@ func (r *runner) run(key string, argv []string) error {
 			remedy = anotherToo
 		}
 		return &failure{exitLifetime, fmt.Errorf("the --max-lifetime of %v was over before %s", r.lifetime, before), remedy}
+	case errors.Is(lost, redlock.ErrRevoked):
+		remedy := ""
+		if err == nil {
+			remedy = afterRevocation(released)
+		}
+		return &failure{exitLost, fmt.Errorf("the lock was revoked before %s: %w", before, lost), remedy}
 	case lost != nil:
 		remedy := ""
 		if err == nil {
