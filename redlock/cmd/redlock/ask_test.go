@@ -116,6 +116,8 @@ func TestCommandsNameAKeyThatIsNoLock(t *testing.T) {
 		"ls k":                            {0, "k: " + hash, env},
 		"release --force k":               {exitUsage, `"k" is ` + hash, env},
 		"revoke k --reason x":             {exitUsage, `"k" is ` + hash, env},
+		"release --token t k":             {exitHeld, "by " + hash, env},
+		"hold " + atOnce + " -n k":        {exitHeld, "by " + hash + ", without expiry", env},
 		"fence c":                         {exitNo, "hash", env},
 		"run " + atOnce + " -n k -- true": {exitHeld, "by " + hash + ", without expiry", env},
 		"run " + atOnce + " -n k --shared -- true": {exitHeld, "by " + hash + ", without expiry", env},
