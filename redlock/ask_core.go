@@ -267,9 +267,6 @@ func (e *RoundError) noteNoLock(votes []mux.Vote) {
 // entombed reports whether a master has the lock's tombstone, so that it may have been revoked.
 func (e *RoundError) entombed() bool { return e != nil && (e.tombstone || e.revoked()) }
 
-// revoked reports whether the lock is gone because it was revoked.
-func (e *RoundError) revoked() bool { return e != nil && e.under == ErrRevoked }
-
 // observeRound tells the Observers of a round. left is what is left of the lock's validity. e is the round's error;
 // nil if it succeeded.
 func (c *core) observeRound(ctx context.Context, op Op, key string, k *call, left time.Duration, e *RoundError) {

@@ -433,6 +433,9 @@ func (e *RoundError) refused() bool {
 	})
 }
 
+// revoked reports whether the lock is gone because it was revoked.
+func (e *RoundError) revoked() bool { return e != nil && e.under == ErrRevoked }
+
 func (e *RoundError) refusedBy(refuses func(error) bool) bool {
 	refused := 0
 	for _, v := range e.Votes {
