@@ -183,6 +183,13 @@ func TestForceIsForWhoeverCanAnswer(t *testing.T) {
 	status, _, stderr = do(t, env, "release", "--force", "k")
 	require.Equal(t, exitUsage, status)
 	require.Contains(t, stderr, "--force asks on a terminal")
+	require.Contains(t, stderr, "--token")
+	for _, args := range [][]string{{"release", "--force", "k"}, {"revoke", "--match", "*", "--reason", "why"}} {
+		s := beginBy(t, env, "sh", append([]string{"-c", `exec "$0" "$@" </dev/null`, binary}, args...)...)
+		require.Equal(t, exitUsage, s.end())
+		require.Contains(t, s.err.String(), "asks on a terminal, and stdin is none", "/dev/null looks like one")
+		require.NotContains(t, s.err.String(), "Type yes")
+	}
 	requireHeld(t, masters)
 	_, _ = holds(t, env, "--shared", "r")
 	status, _, stderr = do(t, env, "release", "--force", "r")

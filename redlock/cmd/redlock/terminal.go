@@ -56,7 +56,11 @@ type terminal struct {
 
 func isTerminal(f *os.File) bool {
 	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return false
+	}
+	null, err := os.Stat(os.DevNull) // a device of characters, and nobody sits there
+	return err != nil || !os.SameFile(info, null)
 }
 
 func newTerminal(f *os.File) *terminal {
