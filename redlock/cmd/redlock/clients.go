@@ -248,8 +248,12 @@ func findLists(on []connected, own string) (all []finding) {
 				"write the masters alike everywhere: so one sees who has other masters", u.masters})
 			continue
 		}
-		all = append(all, finding{wrong, fmt.Sprintf("have %s with another list of masters than most, %s and not %s: they and the others do not exclude each other",
-			who, u.list, most.list), remedy, u.masters})
+		unless := ""
+		if clientname.Masters(u.list) == clientname.Masters(most.list) { // some have replaced a master, or are about to
+			unless = ", unless these lists differ only by a master that is shut down for good and the one that replaces it"
+		}
+		all = append(all, finding{wrong, fmt.Sprintf("have %s with another list of masters than most, %s and not %s: they and the others do not exclude each other%s",
+			who, u.list, most.list, unless), remedy, u.masters})
 	}
 	return all
 }

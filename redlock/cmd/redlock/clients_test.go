@@ -137,6 +137,7 @@ func TestClientsFindsWhoHasAnotherList(t *testing.T) {
 	require.False(t, c.OK)
 	f = requireFindingOf(t, c.Findings, wrong, "do not exclude each other", addrs[:2]...)
 	require.Contains(t, f.What, "1 client (old)")
+	require.NotContains(t, f.What, "unless", "nobody replaces a master by none")
 	require.Equal(t, []string{"a", "b"}, c.Lists[0].Owners)
 
 	exit, stdout, _ := do(t, env, "clients")
@@ -154,6 +155,23 @@ func TestClientsFindsWhoHasAnotherList(t *testing.T) {
 	exit, c = listed(t, nil, "-m", strings.Join(append(more.Addrs(), addrs...), ","))
 	require.Equal(t, exitNo, exit)
 	requireFindingOf(t, c.Findings, wrong, "are another list than that of the clients", append(more.Addrs(), addrs...)...)
+}
+
+// While a master is replaced, some have the old list still, or are between the two. They exclude each other.
+func TestClientsKnowsThatAMasterMayBeReplaced(t *testing.T) {
+	t.Parallel()
+	masters := durable(t, 4)
+	addrs := masters.Addrs()
+	after := []string{addrs[0], addrs[1], addrs[3]}
+	for _, owner := range []string{"a", "b"} {
+		connectAs(t, owner, redlock.Config{Masters: after})
+	}
+	connectAs(t, "old", redlock.Config{Masters: addrs[:3]})
+	masters.Kill(2)
+	exit, c := listed(t, nil, "-m", strings.Join(after, ","))
+	require.Equal(t, exitNo, exit, "it has another list still")
+	f := requireFindingOf(t, c.Findings, wrong, "1 client (old) with another list", addrs[:2]...)
+	require.Contains(t, f.What, "do not exclude each other, unless these lists differ only by a master that is shut down for good")
 }
 
 func requireFindingOf(t *testing.T, all []finding, l level, what string, masters ...string) finding {
