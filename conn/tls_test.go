@@ -151,6 +151,8 @@ func TestTLSThatCannotBeIsRefused(t *testing.T) {
 	a.sign("client", &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	stranger := newAuthority(t)
 	stranger.sign("client", &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	a.sign("no-server", &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	_, clients := startTLS(t, a, "tls-cert-file "+a.file("no-server.crt"), "tls-key-file "+a.file("no-server.key"))
 	for _, version := range []string{"TLSv1.2", "TLSv1.3"} {
 		_, addr := startTLS(t, a, "tls-auth-clients yes", "tls-protocols "+version)
 		ours := []tls.Certificate{a.pair("client")}
@@ -165,10 +167,14 @@ func TestTLSThatCannotBeIsRefused(t *testing.T) {
 				"our clock", new(x509.CertificateInvalidError)},
 			"no certificate of ours": {&tls.Config{RootCAs: a.roots}, "--cert and --key", new(*net.OpError)},
 			"a stranger's":           {&tls.Config{RootCAs: a.roots, Certificates: []tls.Certificate{stranger.pair("client")}}, "--cert and --key", new(*net.OpError)},
+			"a client's":             {&tls.Config{RootCAs: a.roots}, "get another certificate for the master", new(x509.CertificateInvalidError)},
 		} {
-			var err error
+			at, err := addr, error(nil)
+			if name == "a client's" {
+				at = clients
+			}
 			for range 20 { // a server that ends the connection at once can take its alert back
-				if _, err = dialTLS(t, addr, test.config); errors.Is(err, conn.ErrRefused) {
+				if _, err = dialTLS(t, at, test.config); errors.Is(err, conn.ErrRefused) {
 					break
 				}
 				require.Error(t, err)

@@ -83,6 +83,23 @@ func TestSilentMastersCountInWhatIsSaidOfALock(t *testing.T) {
 	}
 }
 
+// For a moment, waiters can stand in the queues of two masters. The longer one is told, and nobody twice.
+func TestTheLineIsThatOfOneMaster(t *testing.T) {
+	line := func(names ...string) (a answer) {
+		for _, name := range names {
+			a.row.Waiters = append(a.row.Waiters, census.Waiter{Owner: name})
+		}
+		return a
+	}
+	for _, all := range [][]answer{{line("a"), line("a", "b"), {}}, {line("a", "b"), {}, line("b")}, {line("a"), {}, line("a", "b")}} {
+		var names []string
+		for _, w := range newLockStatus("k", all).waiters {
+			names = append(names, w.Owner)
+		}
+		require.Equal(t, []string{"a", "b"}, names)
+	}
+}
+
 // Masters that are enough, and differ, are not too few.
 func TestUnknownSaysWhatIsMissing(t *testing.T) {
 	down := answer{Err: errors.New("down")}

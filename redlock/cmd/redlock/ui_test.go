@@ -451,7 +451,8 @@ func TestARowChangesOnlyIfItsLockDoes(t *testing.T) {
 	now := time.Now()
 	row := func(left time.Duration) *uiLock {
 		at := now.Add(left).UnixMilli()
-		return &uiLock{ID: "plain k", Holder: "me", Ends: &at, Holders: []uiHolder{{Name: "me", Ends: new(at)}}}
+		return &uiLock{ID: "plain k", Holder: "me", Ends: &at, Holders: []uiHolder{{Name: "me", Ends: new(at)}, {Name: "you", Ends: new(at)}},
+			Waiters: []uiWaiter{{"him", at}, {"her", at}}}
 	}
 	require.True(t, row(time.Second).settle(row(1100*time.Millisecond)), "the answer took a while")
 	require.False(t, row(2*time.Second).settle(row(time.Second)), "it was renewed")
