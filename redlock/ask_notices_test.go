@@ -67,6 +67,11 @@ func TestWaiterIsNotifiedOfLostMasters(t *testing.T) {
 	require.False(t, l.takeNotified())
 	c.notices.disconnected(1)
 	require.True(t, l.takeNotified())
+	for range 3 { // anew, when they are back
+		l.listen(1, 2, "k")
+		c.notices.disconnected(2)
+		require.False(t, l.takeNotified())
+	}
 }
 
 // A waiter for a lock is notified when a majority has changed its key, and of no other key.

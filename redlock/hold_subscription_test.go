@@ -242,7 +242,15 @@ func TestStormOfChangesIsLimited(t *testing.T) {
 					require.NoError(t, ctx.Err())
 					time.Sleep(30 * time.Second)
 				}
-				require.NoError(t, m.Unlock(t.Context()))
+				for range 5 * 60 * 40 { // then the pause is as long as it can be
+					r.set(touch, 0)
+					time.Sleep(25 * time.Millisecond)
+				}
+				require.NoError(t, ctx.Err())
+				time.Sleep(m.term.TTL)
+				forget(r, 0, 1, 2)
+				after, _ := lostBy(t, r.fakeRounds, ctx)
+				require.Less(t, after, notifyPause, "a storm of five minutes is over after a TTL")
 			})
 		})
 	}
@@ -395,19 +403,25 @@ func TestMastersThatCannotNotify(t *testing.T) {
 
 func TestRefusedQuestionIsNotRepeated(t *testing.T) {
 	notifying(t, 3, func(t *testing.T, c *Client, r *notifiedRounds) {
-		refused := 0
-		r.set(func(m *fakeMaster) {
-			m.deny = func(args []string) string {
-				if args[0] == "EXISTS" || args[1] == compareScript.Hash { // which calls it
-					refused++
-					return "NOPERM User locker has no permissions to run the command"
+		var refused [3]int
+		for i := range refused {
+			r.set(func(m *fakeMaster) {
+				m.deny = func(args []string) string {
+					if args[0] == "EXISTS" || args[1] == compareScript.Hash { // which calls it
+						refused[i]++
+						return "NOPERM User locker has no permissions to run the command"
+					}
+					return ""
 				}
-				return ""
-			}
-		}, 0, 1, 2)
+			}, i)
+		}
 		keptFor(t, c, time.Hour)
-		require.Equal(t, 2*3, refused)
+		require.Equal(t, [3]int{2, 2, 2}, refused)
 		require.Equal(t, mux.Set(7), c.renewer.subscriptions.refused)
+		r.hook(func() { c.renewer.subscriptions.wasConnected(1) })
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Equal(t, [3]int{2, 4, 2}, refused, "another server may be there, and nowhere else")
 	})
 }
 

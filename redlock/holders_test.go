@@ -2,10 +2,12 @@ package redlock
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -43,6 +45,21 @@ func TestWhoHoldsALockIsWhomAMajorityNames(t *testing.T) {
 		tally := said(3, c.all...)
 		require.Equal(t, c.last, last(tally).token.Reveal(), "%v", c.all)
 		require.Equal(t, c.soonest, soonest(tally).token.Reveal(), "%v", c.all)
+	}
+}
+
+// Who is in the way may be readers, whatever another master says.
+func TestReadersAreInTheWayOnWhicheverMasters(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	for i := range 3 {
+		key := fmt.Sprint("k", i)
+		command(t, masters, i, "SET", key, "another's")
+		require.NoError(t, c.NewMutex(key, 30*time.Second, WithShared(), WithOwner("reader")).TryLock(t.Context()))
+		h := c.NewMutex(key, 30*time.Second).findHolder(t.Context())
+		require.Equal(t, "reader", h.owner, "%d says %v", i, h)
+		require.Equal(t, 2, h.votes)
 	}
 }
 

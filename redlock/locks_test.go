@@ -585,6 +585,18 @@ func TestRightsOfWhoLooksAtTheLocks(t *testing.T) {
 		n++
 	}
 	require.Equal(t, 2, n)
+	for other := range 3 { // one master that does not say it is enough
+		for i := range 3 {
+			rules := rights[1]
+			if i == other {
+				rules = strings.Replace(rules, "%R~*", "%R~lock:*", 1)
+			}
+			_, err := masters.Do(i, append([]string{"ACL", "SETUSER", "some", "reset", "on", ">password"}, strings.Fields(rules)...)...)
+			require.NoError(t, err)
+		}
+		some := openWith(t, masters, redlock.Config{Username: "some", Password: redlock.NewSecret("password")})
+		require.Equal(t, -1, listedOne(t, some, "lock:[b]").Waiting, other)
+	}
 	take(t, c, "another")
 	settled(t, c)
 	var last error

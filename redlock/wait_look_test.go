@@ -158,3 +158,61 @@ func TestAWaiterLooksForwardToTheSlotThatEndsFirst(t *testing.T) {
 	require.Equal(t, 1, p.slot)
 	require.LessOrEqual(t, p.at-c.now(), 10*time.Second+expirySlack)
 }
+
+// Each slot counts: what is not known of one may be that it is free, and nobody says that all are held.
+func TestOneSlotThatIsNotKnownIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	const timeout = 200 * time.Millisecond
+	c := opened(t, masters.Addrs(), nil)
+	for open := 1; open <= 2; open++ {
+		key := fmt.Sprint("k", open)
+		for slot := 1; slot <= 2; slot++ {
+			command(t, masters, 1, "SET", fmt.Sprintf("{%s}:permit:%d/2", key, slot), "another's")
+			if slot != open {
+				command(t, masters, 0, "SET", fmt.Sprintf("{%s}:permit:%d/2", key, slot), "another's")
+			}
+		}
+	}
+	masters.Pause(2)
+	for open := 1; open <= 2; open++ {
+		m, w := c.NewMutex(fmt.Sprint("k", open), 30*time.Second, WithPermits(2)), newSubscription(&c.core)
+		m.timeout = timeout
+		for range 4 { // it looks at them in any order
+			began := c.now()
+			_, found := c.subscriptions.find(t.Context(), &m.spec, nil)
+			require.False(t, found)
+			require.GreaterOrEqual(t, c.now()-began, timeout, "the last one may say that %d is free", open)
+		}
+		w.listen(m.slots(), c.subscriptions.quorum, m.names()...)
+		p, err := c.subscriptions.look(t.Context(), &m.spec, w)
+		w.end()
+		require.NoError(t, err)
+		require.False(t, p.held, "%d may be free", open)
+	}
+	masters.Resume(2)
+}
+
+// Masters that could not notify at one look can at the next, of whatever key.
+func TestALookKnowsNothingOfTheOneBefore(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, _ *Client, masters *fakeRounds) {
+		c, r := another(t, masters, Config{})
+		for i := range 5 {
+			at(masters, i, "another's", time.Hour)
+		}
+		m, w := c.NewMutex("k", ttl), newSubscription(&c.core)
+		notifies := func() bool {
+			w.listen(m.slots(), c.subscriptions.quorum, m.names()...)
+			defer w.end()
+			p, err := c.subscriptions.look(t.Context(), &m.spec, w)
+			require.NoError(t, err)
+			return p.willNotify
+		}
+		for range 10 { // not each time what was used before is used again
+			r.turn(&r.silent, true)
+			require.False(t, notifies())
+			r.turn(&r.silent, false)
+			require.True(t, notifies())
+		}
+	})
+}
