@@ -252,13 +252,17 @@ func TestWhoHasTheFirstVoteAsksTheOthersAgain(t *testing.T) {
 
 // Whoever has the lock by votes that were kept has them from the beginning: it has nothing if that is over.
 func TestAVoteThatIsKeptLastsNoLonger(t *testing.T) {
-	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		at(r, 1, "q", 8*time.Millisecond)
-		at(r, 2, "r", time.Hour)
-		m := c.NewMutex("k", 10*time.Millisecond) // valid for less than 8 ms
-		require.ErrorAs(t, m.TryLock(t.Context()), new(*RoundError))
-		time.Sleep(time.Second)
-		require.Equal(t, 1, r.keys(), "r's")
+	simulated(t, 3, Config{RoundTimeout: time.Second}, func(t *testing.T, c *Client, r *fakeRounds) {
+		for _, q := range []time.Duration{8 * time.Millisecond, 500 * time.Millisecond} {
+			at(r, 1, "q", q)
+			at(r, 2, "r", time.Hour)
+			m := c.NewMutex("k", 10*time.Millisecond) // valid for less than 8 ms
+			began := r.now()
+			require.ErrorAs(t, m.TryLock(t.Context()), new(*RoundError))
+			require.Less(t, r.now()-began, 10*time.Millisecond, "nor is anybody asked then")
+			time.Sleep(time.Second)
+			require.Equal(t, 1, r.keys(), "r's")
+		}
 	})
 }
 

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -155,6 +156,37 @@ func TestWatchTellsTheLatestState(t *testing.T) {
 			break
 		}
 		require.Empty(t, c.notices.byKey)
+	})
+}
+
+// Of each new holder the masters can agree on the fence in a moment, without a notice: they are asked a few times more, whatever
+// became of the holder before.
+func TestWatchAwaitsTheFenceOfEachHolder(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		all, r := candidates(t, 1, Config{})
+		telling(all[0], r)
+		has := func(token string, fences ...int64) {
+			for i, fence := range fences {
+				at(r, i, token, time.Hour)
+				r.set(func(m *fakeMaster) { m.counters["k"] = fence }, i)
+			}
+		}
+		has("a", 7, 8, 9)
+		next, _ := watched(t, all[0], "k")
+		require.Equal(t, news{Leader: Leader{Held: true}}, next())
+		for fence := int64(10); fence < 40; fence += 10 {
+			time.Sleep(time.Minute) // they never agree
+			has(fmt.Sprint("b", fence), fence+1, fence+2, fence+3)
+			r.hook(func() { all[0].notices.push(0, []byte("k")) })
+			require.Equal(t, news{Leader: Leader{Held: true}}, next(), "another holder")
+			has(fmt.Sprint("b", fence), fence+3, fence+3, fence+3)
+			since := r.now()
+			require.Equal(t, news{Leader: Leader{Held: true, Fence: uint64(fence + 3)}}, next())
+			require.Less(t, r.now()-since, time.Second)
+			has(fmt.Sprint("a", fence), fence+4, fence+5, fence+6)
+			r.hook(func() { all[0].notices.push(0, []byte("k")) })
+			require.Equal(t, news{Leader: Leader{Held: true}}, next())
+		}
 	})
 }
 

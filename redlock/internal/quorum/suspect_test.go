@@ -574,3 +574,23 @@ func TestARoundThatBeganBeforeARepairSaysNothingOfIt(t *testing.T) {
 		require.Zero(t, all.suspect, "it began after that")
 	}
 }
+
+// A mux is asked for all that may be answered still: from the first set of these on, be it of an earlier repair.
+func TestWhatIsOwedIsAskedForFromItsBeginning(t *testing.T) {
+	s := NewSets(1<<0, 10, 20)
+	asks := func(to, never mux.Set, first, last time.Duration) {
+		t.Helper()
+		open, lost := s.Asks()
+		require.Equal(t, mux.Sent{To: to, First: first, Last: last}, open)
+		require.Equal(t, never, lost.To)
+	}
+	asks(1<<0, 0, 10, 20)
+	s.Sent(1<<1, 30, 40)
+	asks(1<<0|1<<1, 0, 10, 40)
+	s.Heard(1<<1, 0, 0)
+	s.Sent(1<<2, 50, 60)
+	asks(1<<0|1<<2, 0, 10, 60)
+	s.Heard(1<<2, 0, 1<<0)
+	s.Sent(1<<1, 70, 80) // nothing else can be answered
+	asks(1<<1, 1<<0, 70, 80)
+}
