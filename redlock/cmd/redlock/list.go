@@ -165,8 +165,8 @@ func (l *lister) run(ctx context.Context, set masterSet) error {
 			complain(fmt.Sprintf("of %s it may not be read who waits", plural(l.unread, "lock")), "the user lacks rights to {KEY}:line*")
 		}
 		if l.count == 0 {
-			if !l.asJSON {
-				complain(l.none(), "")
+			if isTerminal(os.Stdout) {
+				real.say("", plain, l.none())
 			}
 			return &failure{status: exitNo}
 		}
