@@ -225,7 +225,7 @@ func TestColoursAreForTerminals(t *testing.T) {
 func TestAnEmptyListSaysSoOnATerminal(t *testing.T) {
 	t.Parallel()
 	env := []string{mastersEnv(redlocktest.Start(t, 1))}
-	for args, says := range map[string]string{"ls": "redlock: no lock\r\n", "ls --waiting a*": "redlock: nobody waits for a lock that matches a*\r\n"} {
+	for args, says := range map[string]string{"ls": "no lock\r\n", "ls --waiting a*": "nobody waits for a lock that matches a*\r\n"} {
 		d := startOnTerminal(t, env, append([]string{binary}, strings.Fields(args)...)...)
 		require.Equal(t, exitNo, d.end())
 		d.awaitStdout(says)
