@@ -86,24 +86,26 @@ func (r *acquirer) hold(key string) error {
 			if r.rereads(s) || !asksToEnd(s) {
 				continue
 			}
-			switch err := r.release(false); {
-			case errors.Is(err, redlock.ErrRevoked):
-				return &failure{exitLost, fmt.Errorf("the lock was revoked: %w", err), ""}
-			case errors.Is(err, redlock.ErrNotHeld):
-				return &failure{exitLost, fmt.Errorf("the lock was lost: %w", err), anotherToo}
+			if err := r.release(false); errors.Is(err, redlock.ErrNotHeld) || errors.Is(err, redlock.ErrRevoked) {
+				return ended(err, anotherToo)
 			}
 			return nil
 		}
 	}
 	lost := context.Cause(held)
 	r.release(false)
-	switch {
-	case errors.Is(lost, redlock.ErrMaxLifetime):
+	if errors.Is(lost, redlock.ErrMaxLifetime) {
 		return &failure{exitLifetime, fmt.Errorf("the --max-lifetime of %v is over", r.lifetime), ""}
-	case errors.Is(lost, redlock.ErrRevoked):
-		return &failure{exitLost, fmt.Errorf("the lock was revoked: %w", lost), ""}
 	}
-	return &failure{exitLost, fmt.Errorf("the lock was lost: %w", lost), "another may have it by now"}
+	return ended(lost, "another may have it by now")
+}
+
+// ended says that a lock has ended under its holder. remedy is of a loss: what was revoked nobody else had.
+func ended(err error, remedy string) error {
+	if errors.Is(err, redlock.ErrRevoked) {
+		return &failure{exitLost, fmt.Errorf("the lock was revoked: %w", err), ""}
+	}
+	return &failure{exitLost, fmt.Errorf("the lock was lost: %w", err), remedy}
 }
 
 // quoted is a word as a shell reads it.
