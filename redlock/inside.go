@@ -1,6 +1,6 @@
 package redlock
 
-// This file is for who changes the package: who calls whom, and who takes which mutex.
+// This file is for who changes the package: who calls whom, who takes which mutex, and where each rule is kept.
 //
 // # Who calls whom
 //
@@ -67,3 +67,36 @@ package redlock
 // leaves: a goroutine that holds one takes no other. So an event can be told under any other. Contexts
 // are cancelled while none of these is held, except Client.attempts at times. Observers are called by
 // goroutines of their own, which hold none.
+//
+// # Where the rules are
+//
+// Each rule is kept in one place. The list of faults has one that breaks it there.
+//
+//	the majority                  redlock/internal/quorum Majority           quorum-minus-one
+//	for how long a lock is valid  redlock/internal/quorum Term.Until         drift-skipped
+//	when a lock is taken          redlock/internal/quorum Tally.Acquired     success-without-validity
+//	when it is extended           redlock/internal/quorum Tally.Extended     extend-without-a-look-at-the-validity
+//	what Unlock says              redlock/internal/quorum Tally.Released     unlock-of-what-was-lost
+//	... of a lock handed over     redlock relay.complete                     unlock-confirmed-by-an-earlier-round
+//	whose yes counts              redlock/internal/quorum Sets.SuspectSince  round-is-judged-by-the-suspects-of-its-beginning
+//	who is sent a repair          redlock/internal/quorum Sets.Succeeded     round-before-a-repair-clears-it
+//	who may have forgotten        redlock/internal/quorum Guard.decide       newcomer-to-a-used-list-votes
+//	what is durable               redlock/internal/quorum Guard.remembers    durable-though-it-denies-it
+//	which fence counts            redlock/internal/quorum Common             fence-before-it-is-safe
+//	a failed attempt is undone    redlock attempt.round                      failed-attempt-kept
+//	so is one whose context ends  redlock attempt.round                      cancelled-attempt-leaves-its-key
+//	who goes on after a split     redlock Mutex.resolve                      split-asks-who-owes
+//	a lock is lost at its end     redlock keepAlive.deadline                 keepalive-ends-late
+//	a renewal is repeated         redlock renewer.complete                   renewal-not-repeated
+//	a lock after a switch         redlock rechecker.survives                 recheck-judges-anothers-lock
+//	a tombstone excludes          redlock renewer.noteLostBut                a-minoritys-tombstones-are-deleted
+//	who is next, who is dead      redlock enterScript                        dead-in-the-queue-blocks
+//	readers give way              redlock/internal/kind addReader            intent-ignored
+//	how many permits there are    redlock/internal/kind agreesScript         permits-agree-with-a-longer-number
+//	... and for how long we know  redlock attempt.once                       ended-agreement-counts
+//	whose answer a reply is       mux Mux.reply                              unexpected-reply-accepted
+//	a reply that is too large     mux Mux.reply                              long-reply-is-judged
+//	a dial that fails             mux slot.backOff                           silent-master-is-dialled-at-once
+//	a release that is owed        mux slot.wants                             debt-delivered-after-its-time
+//	where a group's master is     conn agree                                 one-sentinel-moves-the-master
+//	nobody waits for an Observer  redlock events.end                         observer-in-the-callers-way

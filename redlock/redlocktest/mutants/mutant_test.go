@@ -2,9 +2,15 @@ package main
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -80,10 +86,86 @@ func testFiles(t *testing.T, dir string) string {
 	paths, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	require.NoError(t, err)
 	var all strings.Builder
-	for _, path := range paths {
-		text, err := os.ReadFile(path)
+	for _, file := range paths {
+		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		all.Write(text)
 	}
 	return all.String()
+}
+
+// ruleRow is a row of the index of rules: what it says, the package and the declaration, and the fault.
+var ruleRow = regexp.MustCompile(`(?m)^//\t(\S.*?) {2,}(\S+) (\S+) {2,}([a-z-]+)$`)
+
+func TestEachRuleStandsWhereTheIndexSaysAndAMutantBreaksItThere(t *testing.T) {
+	dir, err := filepath.Abs(root)
+	require.NoError(t, err)
+	if _, err := os.Stat(filepath.Join(dir, ".git")); err != nil {
+		t.Skip(err)
+	}
+	files, err := tracked(t.Context(), dir)
+	require.NoError(t, err)
+	src, err := read(dir, files)
+	require.NoError(t, err)
+	all, err := load(".")
+	require.NoError(t, err)
+	_, text, ok := strings.Cut(src["redlock/inside.go"], "# Where the rules are")
+	require.True(t, ok)
+	index := ruleRow.FindAllStringSubmatch(text, -1)
+	require.NotEmpty(t, index)
+	require.Len(t, index, strings.Count(text, "\n//\t"))
+	for _, row := range index {
+		rule, pkg, declared, fault := row[1], row[2], row[3], row[4]
+		at := slices.IndexFunc(all, func(m *mutant) bool { return m.name == fault })
+		if at < 0 {
+			t.Errorf("%s: there is no mutant %s", rule, fault)
+			continue
+		}
+		places, err := all[at].places(src)
+		require.NoError(t, err)
+		var in []string
+		for _, p := range places {
+			in = append(in, path.Dir(p.file)+" "+declarationAt(t, src[p.file], p.from))
+		}
+		if !slices.Contains(in, pkg+" "+declared) {
+			t.Errorf("%s: %s breaks %s, not %s %s", rule, fault, in, pkg, declared)
+		}
+	}
+}
+
+// declarationAt names the function, method, constant or variable that has the byte.
+func declarationAt(t *testing.T, text string, at int) string {
+	t.Helper()
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, "", text, parser.SkipObjectResolution)
+	require.NoError(t, err)
+	has := func(n ast.Node) bool {
+		return set.Position(n.Pos()).Offset <= at && at < set.Position(n.End()).Offset
+	}
+	for _, d := range file.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if !has(d) {
+				continue
+			}
+			if d.Recv == nil {
+				return d.Name.Name
+			}
+			of := d.Recv.List[0].Type
+			if star, ok := of.(*ast.StarExpr); ok {
+				of = star.X
+			}
+			if generic, ok := of.(*ast.IndexExpr); ok {
+				of = generic.X
+			}
+			return of.(*ast.Ident).Name + "." + d.Name.Name
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				if v, ok := s.(*ast.ValueSpec); ok && has(d) && (len(d.Specs) == 1 || has(v)) {
+					return v.Names[0].Name
+				}
+			}
+		}
+	}
+	return ""
 }
