@@ -187,6 +187,7 @@ func TestQuarantineIsExtended(t *testing.T) {
 	op.All = true
 	require.NoError(t, m.Do(t.Context(), op))
 	require.ErrorAs(t, op.Votes[0].Err, &why, "it does not vote")
+	require.False(t, op.Asked.Has(0), "it is not even asked")
 	eventually(t, "it votes again", func() bool { return m.Masters()[0].Phase == mux.Up })
 }
 
