@@ -242,11 +242,13 @@ func TestStormOfChangesIsLimited(t *testing.T) {
 					require.NoError(t, ctx.Err())
 					time.Sleep(30 * time.Second)
 				}
-				for range 5 * 60 * 40 { // then the pause is as long as it can be
+				before := c.Stats().RenewalsNotified
+				for range 5 * 60 * 40 { // then the pause is as long as it can be, and no renewal is under way when a change comes
 					r.set(touch, 0)
 					time.Sleep(25 * time.Millisecond)
 				}
 				require.NoError(t, ctx.Err())
+				require.LessOrEqual(t, c.Stats().RenewalsNotified-before, uint64(5*time.Minute/notifyPause)+1)
 				time.Sleep(m.term.TTL)
 				forget(r, 0, 1, 2)
 				after, _ := lostBy(t, r.fakeRounds, ctx)
