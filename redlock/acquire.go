@@ -115,7 +115,7 @@ func (m *Mutex) namedOwner() string { return cmp.Or(m.owner, m.client.owner) }
 func (a *attempt) take(ctx context.Context) *RoundError {
 	a.relies = true
 	e := a.once(ctx)
-	if e != nil && e.note == unsure {
+	if e != nil && e.detail == unsure {
 		a.relies = false
 		e = a.once(ctx)
 	}
@@ -134,7 +134,7 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	}
 	m.checkSecond()
 	if m.taken(c.now) {
-		return unasked(OpLock, m.key, ErrHeld, byThisMutex)
+		return ours(m.key, byThisMutex)
 	}
 	if e := m.heldWithin(ctx); e != nil {
 		return e
@@ -179,7 +179,8 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	switch {
 	case !taken:
 	case k.relies && c.agreed.epoch.Load() != k.agreementEpoch:
-		e = m.stale(OpLock, k, err, unsure)
+		e = m.stale(OpLock, k, err, askAgreed)
+		e.detail = unsure
 	case c.rechecker.switches.Load() != switches && !c.rechecker.survives(&m.hold, k.token):
 		e = m.stale(OpLock, k, err, replaced)
 	}
@@ -314,7 +315,7 @@ func (m *Mutex) heldWithin(ctx context.Context) *RoundError {
 			continue
 		}
 		if n++; n >= m.slots() {
-			return unasked(OpLock, m.key, ErrHeld, heldBy+"the "+cmp.Or(k.by, "KeepAlive")+" that this context belongs to: locks are not reentrant")
+			return ours(m.key, "the "+cmp.Or(k.by, "KeepAlive")+" that this context belongs to: locks are not reentrant")
 		}
 	}
 	return nil

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 )
@@ -155,9 +154,9 @@ func (m *Mutex) lockWithin(ctx context.Context, o *options) error {
 	}
 	reason := e.reason
 	switch {
-	case e.reason == nil && e.note == secondPending: // the second lock was held: had its system failed, the wait for it would have ended
+	case e.reason == nil && e.detail == secondPending: // the second lock was held: had its system failed, the wait for it would have ended
 		reason = ErrHeld
-	case e.reason == nil, e.reason == ErrHeld && !e.named && !strings.HasPrefix(e.note, heldBy): // no attempt was finished, or perhaps nobody has it
+	case e.reason == nil, e.reason == ErrHeld && !e.named && e.detail != heldByUs: // no attempt was finished, or perhaps nobody has it
 		return m.TryLock(ctx)
 	}
 	told := *e // Observers have the other

@@ -93,16 +93,7 @@ type RoundError struct {
 	// empty if the error does not wrap ErrRevoked.
 	WhyRevoked string
 
-	reason error // the sentinel; nil if the context ended before there was a decision
-	under  error // the error under it, if there is one
-	ended  error // the context's error, if it cut the operation short
-	cause  error // ... and its cause, if that is another
-	cut    bool  // the round ended before it was decided
-
-	limit time.Duration // the round timeout, if that has ended the round
-
-	named     bool // a quorum of the masters names a holder
-	tombstone bool // a master has the lock's
+	failure
 
 	note  string // for the reader of the message
 	held  string // likewise: who holds the key
@@ -114,6 +105,32 @@ type RoundError struct {
 	// its process was ahead of it.
 	place, inLine int
 }
+
+// A failure is what this package goes by when an operation has failed. It has no text: what is for a reader is in the
+// RoundError.
+type failure struct {
+	reason error // the sentinel; nil if the context ended before there was a decision
+	under  error // the error under it, if there is one
+	ended  error // the context's error, if it cut the operation short
+	cause  error // ... and its cause, if that is another
+	cut    bool  // the round ended before it was decided
+
+	limit time.Duration // the round timeout, if that has ended the round
+
+	named     bool // a quorum of the masters names a holder
+	tombstone bool // a master has the lock's
+	detail    detail
+}
+
+// A detail is what is known of a failure beside its reason.
+type detail uint8
+
+const (
+	heldByUs      detail = 1 + iota // of ErrHeld: by a holder of this process; the note says by whom
+	heldInSecond                    // of ErrHeld: the second lock is
+	secondPending                   // the context ended while the second lock was waited for
+	unsure                          // the agreement on the number of permits, on which the attempt relied, has ended
+)
 
 // Outcome says in one word how an operation has ended, for the labels of metrics and the fields of
 // logs. err is what it has returned, or what an Observer was told.
@@ -191,18 +208,24 @@ const (
 
 // Notes of a RoundError.
 const (
-	heldBy      = "held by "                         // begins each note that says by whom, and stands in place of ErrHeld's text
-	byThisMutex = heldBy + "this Mutex already"      // the Mutex itself is in the attempt's way
-	byUs        = heldBy + "this process"            // another caller of this client is
+	byThisMutex = "this Mutex already"               // the Mutex itself is in the attempt's way
+	byUs        = "this process"                     // another caller of this client is
 	replaced    = "a master was replaced by another" // what failed lacks a vote that cannot be believed
 	noNumber    = "counters are no numbers that can be a fence, or are too far ahead of this process's clock. If the clock is right, see 'redlock fence'"
 	tooFarAhead = "counters are too far ahead of this process's clock to be believed. If the clock is right, see 'redlock fence'"
-	unsure      = "whether all agree on the number of permits is to be asked again"
+	askAgreed   = "whether all agree on the number of permits is to be asked again"
 )
 
 // unasked makes the error of an operation that asked no master.
 func unasked(op Op, key string, reason error, note string) *RoundError {
-	return &RoundError{Op: op, Key: key, reason: reason, note: note}
+	return &RoundError{Op: op, Key: key, failure: failure{reason: reason}, note: note}
+}
+
+// ours makes the error of an attempt that a holder of this process is in the way of.
+func ours(key, by string) *RoundError {
+	e := unasked(OpLock, key, ErrHeld, by)
+	e.detail = heldByUs
+	return e
 }
 
 // lostTo makes the cause of a KeepAlive's context that ended for that reason, and not because a
@@ -243,8 +266,8 @@ func (e *RoundError) Error() string {
 	}
 	switch {
 	case e.note == "":
-	case strings.HasPrefix(e.note, heldBy):
-		what = []string{e.note}
+	case e.detail == heldByUs: // in place of ErrHeld's text
+		what = []string{"held by " + e.note}
 	default:
 		what = append(what, e.note)
 	}

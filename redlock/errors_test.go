@@ -18,7 +18,7 @@ func TestRoundErrorIsWhatWentWrong(t *testing.T) {
 	cancel(errCause)
 	noperm := &mux.ReplyError{Code: "NOPERM", Message: "NOPERM this user has no permissions"}
 	e := &RoundError{
-		Op: "lock", Key: "k", reason: ErrHeld,
+		Op: "lock", Key: "k", failure: failure{reason: ErrHeld},
 		Votes: []Vote{{Addr: "a:1", Verdict: VerdictNo}, {Addr: "b:1", Verdict: VerdictFailed, Err: noperm}},
 	}
 	e.endedBy(ctx, ctx.Err())
@@ -43,7 +43,7 @@ func TestRoundErrorIsWhatWentWrong(t *testing.T) {
 // A master that could not be dialled in time is no caller who ran out of time.
 func TestMastersContextErrorsAreNotTheCallers(t *testing.T) {
 	timeout := fmt.Errorf("connect: %w", context.DeadlineExceeded)
-	e := &RoundError{Op: "lock", Key: "k", reason: ErrNoQuorum, Votes: []Vote{{Addr: "a:1", Verdict: VerdictFailed, Err: timeout}}}
+	e := &RoundError{Op: "lock", Key: "k", failure: failure{reason: ErrNoQuorum}, Votes: []Vote{{Addr: "a:1", Verdict: VerdictFailed, Err: timeout}}}
 	require.ErrorIs(t, e, ErrNoQuorum)
 	require.NotErrorIs(t, e, context.DeadlineExceeded)
 	require.ErrorIs(t, e, timeout)
@@ -53,7 +53,7 @@ func TestRoundErrorTellsTheWholeStory(t *testing.T) {
 	for want, e := range map[string]*RoundError{
 		`redlock: lock "k": held by another (1 yes, 2 no, 1 failed, 1 not waited for; 3 of 5 needed)` +
 			`; held by svc-a@host-7:311 on 2 of 5 masters, 8.2 s left; c:1: connection refused`: {
-			Op: "lock", Key: "k", reason: ErrHeld,
+			Op: "lock", Key: "k", failure: failure{reason: ErrHeld},
 			Votes: []Vote{
 				{Addr: "a:1", Verdict: VerdictYes},
 				{Addr: "b:1", Verdict: VerdictNo},
@@ -64,20 +64,20 @@ func TestRoundErrorTellsTheWholeStory(t *testing.T) {
 			held: leading(said(5, Said{Token: NewSecret(svcA), TTL: 8249 * time.Millisecond}, Said{}, Said{Token: NewSecret(svcA), TTL: 8250 * time.Millisecond}, Said{}, Said{})).String(),
 		},
 		`redlock: lock "k": too few masters answered (0 yes, 0 no, 0 failed, 1 late; 1 of 1 needed); context deadline exceeded`: {
-			Op: "lock", Key: "k", reason: ErrNoQuorum, cut: true, Votes: []Vote{{Addr: "a:1"}}, ended: context.DeadlineExceeded,
+			Op: "lock", Key: "k", failure: failure{reason: ErrNoQuorum, cut: true, ended: context.DeadlineExceeded}, Votes: []Vote{{Addr: "a:1"}},
 		},
 		`redlock: lock "k": too few masters answered (0 yes, 0 no, 0 failed, 1 late; 1 of 1 needed); a:1: no answer within the round timeout of 20ms`: {
-			Op: "lock", Key: "k", reason: ErrNoQuorum, cut: true, limit: 20 * time.Millisecond, Votes: []Vote{{Addr: "a:1"}},
+			Op: "lock", Key: "k", failure: failure{reason: ErrNoQuorum, cut: true, limit: 20 * time.Millisecond}, Votes: []Vote{{Addr: "a:1"}},
 		},
 		`redlock: lock "k": too few masters answered (0 yes, 0 no, 1 failed, 0 not waited for; 1 of 1 needed); a:1: master does not answer: connection reset`: {
-			Op: "lock", Key: "k", reason: ErrNoQuorum, Votes: []Vote{{Addr: "a:1", Verdict: VerdictFailed, Err: mux.ErrStalled}},
+			Op: "lock", Key: "k", failure: failure{reason: ErrNoQuorum}, Votes: []Vote{{Addr: "a:1", Verdict: VerdictFailed, Err: mux.ErrStalled}},
 		},
 		`redlock: lock "k": context deadline exceeded: the shop has closed (0 yes, 0 no, 0 failed, 1 outstanding; 1 of 1 needed)`: {
-			Op: "lock", Key: "k", cut: true, Votes: []Vote{{Addr: "a:1"}}, ended: context.DeadlineExceeded, cause: errCause,
+			Op: "lock", Key: "k", failure: failure{cut: true, ended: context.DeadlineExceeded, cause: errCause}, Votes: []Vote{{Addr: "a:1"}},
 		},
 		`redlock: lock "k": too few masters answered (0 yes, 0 no, 4 failed, 1 late; 3 of 5 needed)` +
 			`; a:1, d:1: connect: refused; b:1, e:1: no answer within the round timeout of 20ms; c:1: connect: no route`: {
-			Op: "lock", Key: "k", reason: ErrNoQuorum, cut: true, limit: 20 * time.Millisecond,
+			Op: "lock", Key: "k", failure: failure{reason: ErrNoQuorum, cut: true, limit: 20 * time.Millisecond},
 			Votes: []Vote{ // one cause is said once, whoever said it with its address
 				{Addr: "a:1", Verdict: VerdictFailed, Err: &conn.Error{Addr: "a:1", Op: "connect", Err: errors.New("refused")}},
 				{Addr: "b:1", Verdict: VerdictFailed, Err: lateError{20 * time.Millisecond}},
@@ -86,13 +86,13 @@ func TestRoundErrorTellsTheWholeStory(t *testing.T) {
 				{Addr: "e:1"},
 			},
 		},
-		`redlock: lock "k": held by this Mutex already`: {Op: "lock", Key: "k", reason: ErrHeld, note: byThisMutex},
+		`redlock: lock "k": held by this Mutex already`: {Op: "lock", Key: "k", failure: failure{reason: ErrHeld, detail: heldByUs}, note: byThisMutex},
 		`redlock: renew "k": lock lost: not held (0 yes, 1 no, 0 failed, 0 not waited for; 1 of 1 needed)`: {
-			Op: "renew", Key: "k", reason: ErrLost, under: ErrNotHeld, Votes: []Vote{{Addr: "a:1", Verdict: VerdictNo}},
+			Op: "renew", Key: "k", failure: failure{reason: ErrLost, under: ErrNotHeld}, Votes: []Vote{{Addr: "a:1", Verdict: VerdictNo}},
 		},
-		`redlock: unlock "k": not held: not locked`: {Op: "unlock", Key: "k", reason: ErrNotHeld, note: "not locked"},
+		`redlock: unlock "k": not held: not locked`: {Op: "unlock", Key: "k", failure: failure{reason: ErrNotHeld}, note: "not locked"},
 		`redlock: open: too few masters answered (0 yes, 0 no, 1 failed, 0 not waited for; 1 of 1 needed); a:1: connect: refused`: {
-			Op: "open", reason: ErrNoQuorum,
+			Op: "open", failure: failure{reason: ErrNoQuorum},
 			Votes: []Vote{{Addr: "a:1", Verdict: VerdictFailed, Err: &conn.Error{Addr: "a:1", Op: "connect", Err: errors.New("refused")}}},
 		},
 	} {
@@ -130,7 +130,7 @@ func TestErrorsOfAConfigurationNameNoPackage(t *testing.T) {
 func TestARefusalIsNotAnOutage(t *testing.T) {
 	code := func(code string) error { return &mux.ReplyError{Code: code, Message: code + " no"} }
 	failed := func(reason error, errs ...error) *RoundError {
-		e := &RoundError{Op: OpLock, Key: "k", reason: reason}
+		e := &RoundError{Op: OpLock, Key: "k", failure: failure{reason: reason}}
 		for _, err := range errs {
 			v := Vote{Addr: "a:1", Verdict: VerdictFailed, Err: err}
 			if err == nil {
@@ -166,7 +166,7 @@ func TestTryingAgainEndsWhereMostMastersRefuse(t *testing.T) {
 	noperm := &mux.ReplyError{Code: "NOPERM"}
 	loading := &mux.ReplyError{Code: "LOADING"}
 	failed := func(errs ...error) *RoundError {
-		e := &RoundError{reason: ErrNoQuorum}
+		e := &RoundError{failure: failure{reason: ErrNoQuorum}}
 		for _, err := range errs {
 			e.Votes = append(e.Votes, Vote{Verdict: VerdictFailed, Err: err})
 		}
@@ -175,8 +175,8 @@ func TestTryingAgainEndsWhereMostMastersRefuse(t *testing.T) {
 	require.True(t, failed(refused, noperm, errFake).final())
 	require.False(t, failed(refused, loading, errFake).final())
 	require.False(t, failed(loading, loading, loading).final())
-	require.False(t, (&RoundError{reason: ErrHeld}).final())
-	require.True(t, (&RoundError{reason: ErrClosed}).final())
+	require.False(t, (&RoundError{failure: failure{reason: ErrHeld}}).final())
+	require.True(t, (&RoundError{failure: failure{reason: ErrClosed}}).final())
 
 	another := &mux.ReplyError{Code: "PERMITS"}
 	require.False(t, failed(another, another, errFake).final(), "that comes to an end")

@@ -7,9 +7,6 @@ import (
 	"time"
 )
 
-// secondPending is the note of a Lock whose context ended while it waited for the second lock.
-const secondPending = "its second lock was not taken yet"
-
 // takeSecond takes the second lock for a hold that has just taken the lock on the masters. It waits for the second
 // lock if wait is set. Meanwhile it keeps the lock on the masters alive, so that others do not ask the second
 // system. If it cannot take the second lock, it releases the lock on the masters. The token is that of the
@@ -46,13 +43,16 @@ func (r *renewer) takeSecond(ctx context.Context, h *hold, token []byte, wait bo
 		taken = true
 		return nil
 	case ctx.Err() != nil:
-		return unasked(OpLock, h.key, nil, secondPending).endedBy(ctx, ctx.Err())
+		e = unasked(OpLock, h.key, nil, "its second lock was not taken yet")
+		e.detail = secondPending
+		return e.endedBy(ctx, ctx.Err())
 	case k.Err() != nil && errors.Is(context.Cause(k), ErrClosed):
 		return unasked(OpLock, h.key, ErrClosed, "")
 	case err == nil || k.Err() != nil:
 		e = unasked(OpLock, h.key, ErrExpired, "its validity ended before the second lock was taken")
 	case errors.Is(err, ErrHeld):
 		e = unasked(OpLock, h.key, ErrHeld, "the second lock is")
+		e.detail = heldInSecond
 	default:
 		e = unasked(OpLock, h.key, ErrSecond, "")
 		e.under = foreignError{err}

@@ -172,7 +172,7 @@ func TestNoRenewalIsSentAfterAReleaseThoughALossIsNotedMeanwhile(t *testing.T) {
 			k := c.takeCall()
 			k.token = append(k.token[:0], m.token()...)
 			go func() {
-				c.renewer.lose(&m.hold, k.token, &RoundError{Op: OpExtend, Key: "k", reason: ErrNotHeld})
+				c.renewer.lose(&m.hold, k.token, &RoundError{Op: OpExtend, Key: "k", failure: failure{reason: ErrNotHeld}})
 				both <- struct{}{}
 			}()
 			runs := func(what func() bool) { // it does what it can

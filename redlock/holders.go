@@ -352,10 +352,10 @@ func (m *Mutex) waitError(ctx context.Context, err error, last, cut *RoundError,
 		*e = *last
 		e.Votes = slices.Clone(last.Votes) // other waiters of its queue have them, too
 	case held:
-		e.reason, e.note = ErrHeld, byUs
+		e = ours(m.key, byUs)
 	case failure != nil:
 		*e = *failure
-		e.Key, e.note, e.Votes = m.key, "", slices.Clone(failure.Votes)
+		e.Key, e.note, e.detail, e.Votes = m.key, "", 0, slices.Clone(failure.Votes)
 	case cut != nil:
 		*e = *cut
 	}
@@ -365,8 +365,8 @@ func (m *Mutex) waitError(ctx context.Context, err error, last, cut *RoundError,
 		defer cancel()
 		h := m.findHolder(ask)
 		e.names(h)
-		if e.note == "" && h.votes > 0 && m.slotted == nil && m.client.renewer.keeps(h.token.Reveal()) {
-			e.note = byUs
+		if e.detail == 0 && h.votes > 0 && m.slotted == nil && m.client.renewer.keeps(h.token.Reveal()) {
+			e.note, e.detail = byUs, heldByUs
 		}
 	}
 	return e

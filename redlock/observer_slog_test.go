@@ -332,7 +332,7 @@ func TestOutcomes(t *testing.T) {
 
 	noperm := &mux.ReplyError{Code: "NOPERM", Message: "NOPERM no permissions"}
 	vote := func(err error) Vote { return Vote{Verdict: VerdictFailed, Err: err} }
-	e := &RoundError{Op: OpLock, reason: ErrNoQuorum, Votes: []Vote{vote(noperm), vote(&conn.RefusedError{}), {Verdict: VerdictYes}}}
+	e := &RoundError{Op: OpLock, failure: failure{reason: ErrNoQuorum}, Votes: []Vote{vote(noperm), vote(&conn.RefusedError{}), {Verdict: VerdictYes}}}
 	require.Equal(t, "refused", Outcome(e), "no quorum before a right is given, or the configuration is changed")
 	e.Votes[0] = vote(mux.ErrStalled)
 	require.Equal(t, "no_quorum", Outcome(e), "it may pass")

@@ -126,7 +126,7 @@ func TestQueueKnowsWhyTheLockIsNotToBeHad(t *testing.T) {
 	b, _ := q.join("k")
 	c, _ := q.join("k")
 	d, _ := q.join("k")
-	down := &RoundError{reason: ErrNoQuorum}
+	down := &RoundError{failure: failure{reason: ErrNoQuorum}}
 	q.noteFailure(down, "k")
 	_, held, failure := q.leave(d, false, "k")
 	require.False(t, held)
