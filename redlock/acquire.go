@@ -251,14 +251,15 @@ func (a *attempt) round(ctx context.Context, k *call) (left time.Duration, e *Ro
 	var far mux.Set // the masters whose counters are not believed
 	unbelieved := ""
 	if m.numbers != nil {
-		c.learn(k.op.Votes)
-		far, unbelieved = c.unbelieved(k.op.Votes)
+		c.hints.learn(k.op.Votes)
+		far, unbelieved = c.hints.unbelieved(k.op.Votes)
 		if reason == nil {
 			if again, e := c.agreeOnFence(ctx, &m.spec, k); again {
+				c.stats.raised.Add(1)
 				err, now = e, c.now()
 				reason = quorum.Count(k.op.Votes, err).Acquired(now, until)
 				var more mux.Set
-				more, unbelieved = c.unbelieved(k.op.Votes)
+				more, unbelieved = c.hints.unbelieved(k.op.Votes)
 				far |= more
 			}
 		}

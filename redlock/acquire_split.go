@@ -144,17 +144,3 @@ func overdue(votes []mux.Vote, of mux.Set, err error) {
 		}
 	}
 }
-
-// pause waits for d. The error is the context's, or that of a mux that is closed.
-func (c *core) pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-c.closed:
-		return mux.ErrClosed
-	case <-timer.C:
-		return nil
-	}
-}

@@ -1,6 +1,8 @@
 package redlock
 
 import (
+	"crypto/rand"
+	"encoding/base64"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -9,6 +11,8 @@ import (
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/rights"
+	"github.com/redburst/redburst/redlock/internal/script"
+	"github.com/redburst/redburst/resp"
 )
 
 // A call is what one round needs: the operation, and the buffers into which its commands are
@@ -50,7 +54,7 @@ import (
 // their call (core.doUndoable). The text is not sent once the lease has ended. A repair is sent as text. The other rounds have no effect once they are undone.
 type call struct {
 	op             mux.Op
-	one            [1]*mux.Op // op, as the argument of Post
+	one            [1]*mux.Op // op, as the argument of Post; see roundCore.post
 	request        kind.Request
 	token          []byte        // of the lock
 	ttl            time.Duration // how long the lock is to live
@@ -93,12 +97,6 @@ type roundLease struct{ n atomic.Uint64 }
 
 // Holds is for the mux: see mux.Lease.
 func (l *roundLease) Holds(epoch uint64, _ time.Duration) bool { return l.n.Load() == epoch }
-
-func newCall() any {
-	k := new(call)
-	k.one[0] = &k.op
-	return k
-}
 
 // prepare makes the operation a new one, with the request. It keeps the memory of the votes.
 func (k *call) prepare(timeout time.Duration) {
@@ -291,4 +289,41 @@ func (k *call) explainRefusals() {
 			k.op.Votes[i].Err = &mux.ReplyError{Code: reply.Code, Message: reply.Message + " (" + lacks + ")"}
 		}
 	}
+}
+
+// ask makes the call one of a script that only reads. If it is tracked, the masters are to notify of the next change of
+// what it reads. They promise that for one command, so the script's text is sent.
+func (k *call) ask(s script.Script, judge mux.VerdictFunc, timeout time.Duration, tracked bool, keys []string, args ...string) {
+	k.token = k.token[:0]
+	r := &k.request
+	r.Reset()
+	r.Judge = judge
+	appendArgs := func(dst []byte) []byte {
+		for _, arg := range args {
+			dst = resp.AppendBulkString(dst, arg)
+		}
+		return dst
+	}
+	if tracked {
+		r.Tracked()
+		r.Text(s, len(args), appendArgs, keys...)
+	} else {
+		r.Call(s, len(args), appendArgs, keys...)
+	}
+	k.prepare(timeout)
+	k.op.All, k.op.Keep = true, true
+}
+
+const tokenBytes = 20 // of randomness
+
+// appendToken appends a fresh token: an owner, if there is one, a slash, and 160 random bits.
+// Every attempt has a new one, so that a late answer or a late release of one attempt can never
+// concern another.
+func appendToken(dst []byte, owner string) []byte {
+	var raw [tokenBytes]byte
+	rand.Read(raw[:]) // never fails
+	if owner != "" {
+		dst = append(append(dst, owner...), '/')
+	}
+	return base64.RawURLEncoding.AppendEncode(dst, raw[:])
 }

@@ -1,15 +1,11 @@
 package redlock
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"sync"
 	"time"
 
 	"github.com/redburst/redburst/mux"
-	"github.com/redburst/redburst/redlock/internal/census"
-	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
@@ -33,45 +29,38 @@ type rounds interface {
 // minShortTimeout is the least timeout of a question that a Lock asks while it waits (see shortTimeout).
 const minShortTimeout = 5 * time.Millisecond
 
-// A core is what all parts of a client share: the masters, the clock, the pool of calls, the
-// statistics and the Observers. The parts are given the core, and not the Client.
-type core struct {
-	owner     string // in front of each token; empty for none
-	masters   addresses
+// An roundCore is what all rounds of a client share: the masters, the calls, and what is known for the next rounds. It knows
+// nothing of errors, statistics and Observers.
+type roundCore struct {
 	rounds    rounds
-	now       func() time.Duration // clock.Now; all times are on its clock
-	calls     sync.Pool            // of *call
-	statePool sync.Pool            // of *masterStates
-	notices   notices
-	stats     stats
+	calls     sync.Pool // of *call
+	statePool sync.Pool // of *masterStates
 	hints     hints
 	agreed    agreements
-	events    events
-	groups    bool          // sentinels say where a master is, so it can be replaced by another
-	shut      chan struct{} // closed when no lock is to be taken any more
-	closed    chan struct{} // closed by Close, after shut
 }
 
-// isShut reports whether no lock is to be taken any more: Shutdown or Close has begun.
-func (c *core) isShut() bool {
-	select {
-	case <-c.shut:
-		return true
-	default:
-		return false
-	}
+func (c *roundCore) init(fenceMemory time.Duration) {
+	c.calls.New = func() any { return new(call) }
+	c.agreed.init()
+	c.hints.init(fenceMemory)
 }
 
-func (c *core) takeCall() *call { return c.calls.Get().(*call) }
+func (c *roundCore) takeCall() *call { return c.calls.Get().(*call) }
 
-func (c *core) putCall(k *call) {
+func (c *roundCore) putCall(k *call) {
 	k.failures, k.held, k.relies, k.untaken = 0, 0, false, false // only some rounds set these
 	c.calls.Put(k)
 }
 
+// post posts a call.
+func (c *roundCore) post(k *call) {
+	k.one[0] = &k.op
+	c.rounds.Post(k.one[:]...)
+}
+
 // doUndoable makes a round that another round may undo. Once it has returned, a master that does not know the
 // script is not sent the text, as the text could come after the round that undoes it.
-func (c *core) doUndoable(ctx context.Context, k *call) error {
+func (c *roundCore) doUndoable(ctx context.Context, k *call) error {
 	k.beginUndoable()
 	defer k.endUndoable()
 	return c.rounds.Do(ctx, &k.op)
@@ -87,7 +76,7 @@ func (k *call) endUndoable() { k.roundLease.n.Add(1) }
 // pooled.
 type masterStates struct{ states []mux.State }
 
-func (c *core) takeStates() *masterStates {
+func (c *roundCore) takeStates() *masterStates {
 	r, _ := c.statePool.Get().(*masterStates)
 	if r == nil {
 		r = new(masterStates)
@@ -97,7 +86,7 @@ func (c *core) takeStates() *masterStates {
 }
 
 // notifying returns the masters that are up and can notify of changes.
-func (c *core) notifying() (masters mux.Set) {
+func (c *roundCore) notifying() (masters mux.Set) {
 	r := c.takeStates()
 	defer c.putStates(r)
 	for i := range r.states {
@@ -108,11 +97,11 @@ func (c *core) notifying() (masters mux.Set) {
 	return masters
 }
 
-func (c *core) putStates(r *masterStates) { c.statePool.Put(r) }
+func (c *roundCore) putStates(r *masterStates) { c.statePool.Put(r) }
 
 // reachedAll reports whether the call, an attempt, was sent to every master that is connected. It is false if a
 // master is in quarantine: that was not asked, and can vote soon.
-func (c *core) reachedAll(k *call) bool {
+func (c *roundCore) reachedAll(k *call) bool {
 	r := c.takeStates()
 	defer c.putStates(r)
 	for i := range r.states {
@@ -131,7 +120,7 @@ func (c *core) reachedAll(k *call) bool {
 // sendRelease sends a release of the lock that has the token to all masters, and waits for no answer. If rest is
 // above 0, it leaves the lock on the masters for the rest. The lock is over, so it may be revoked. A native command
 // knows no tombstone, and the script would come after the caller's next attempt. So the script is sent at once.
-func (c *core) sendRelease(s *spec, token []byte, rest time.Duration) {
+func (c *roundCore) sendRelease(s *spec, token []byte, rest time.Duration) {
 	k := c.takeCall()
 	defer c.putCall(k)
 	k.linger(s, token, rest, false)
@@ -141,7 +130,7 @@ func (c *core) sendRelease(s *spec, token []byte, rest time.Duration) {
 }
 
 // hear asks the mux what became of the sets that are owed.
-func (c *core) hear(s *quorum.Sets) {
+func (c *roundCore) hear(s *quorum.Sets) {
 	open, lost := s.Asks()
 	if open.To|lost.To == 0 {
 		return
@@ -155,30 +144,30 @@ func (c *core) hear(s *quorum.Sets) {
 }
 
 // beginRound begins a round about a lock with those sets, which is encoded.
-func (c *core) beginRound(s *quorum.Sets, k *call) quorum.Trust {
+func (c *roundCore) beginRound(s *quorum.Sets, k *call) quorum.Trust {
 	c.hear(s)
 	k.op.Suspect, k.op.Unless = s.Doubted()
 	return s.Begin()
 }
 
 // judge has the yes of suspects count for nothing, before a round is judged that began with that trust.
-func (c *core) judge(s *quorum.Sets, t quorum.Trust, k *call) {
+func (c *roundCore) judge(s *quorum.Sets, t quorum.Trust, k *call) {
 	c.hear(s)
 	quorum.Discount(k.op.Votes, s.SuspectSince(t))
 }
 
 // repair has masters set a lock again after the round k. It returns the call, which is posted. The lock is valid, and
 // whoever calls it guards its sets.
-func (c *core) repair(s *spec, of *quorum.Sets, k *call, on mux.Set) (posted *call) {
+func (c *roundCore) repair(s *spec, of *quorum.Sets, k *call, on mux.Set, now func() time.Duration) (posted *call) {
 	p := c.takeCall()
 	p.repair(s, k.token, k.fence, k.ttl, on)
-	c.rounds.Post(p.one[:]...)
-	of.Sent(p.op.Asked, p.op.Started, c.now())
+	c.post(p)
+	of.Sent(p.op.Asked, p.op.Started, now())
 	return p
 }
 
 // forget ends a repair that nobody waits for.
-func (c *core) forget(repair *call) {
+func (c *roundCore) forget(repair *call) {
 	if repair != nil {
 		c.rounds.Forget(&repair.op)
 		c.putCall(repair)
@@ -187,7 +176,7 @@ func (c *core) forget(repair *call) {
 
 // sendUndo sends the release after an attempt that has failed. had says that it had the lock for a moment, so that this
 // can have been revoked.
-func (c *core) sendUndo(s *spec, token []byte, had bool) {
+func (c *roundCore) sendUndo(s *spec, token []byte, had bool) {
 	if had {
 		c.sendRelease(s, token, 0)
 		return
@@ -202,141 +191,13 @@ func (c *core) sendUndo(s *spec, token []byte, had bool) {
 
 // shortTimeout returns the timeout of a question whose answer helps but is not needed: four round trips or least,
 // whichever is longer, but never more than timeout.
-func (c *core) shortTimeout(timeout, least time.Duration) time.Duration {
+func (c *roundCore) shortTimeout(timeout, least time.Duration) time.Duration {
 	return min(timeout, max(4*c.rounds.RTT(), least))
-}
-
-// failure makes the error of a round. err is the mux's, and reason is what the votes say. If a context has ended
-// the round, the caller adds that with blame.
-func (c *core) failure(op Op, key string, k *call, err, reason error) *RoundError {
-	e := unasked(op, key, reason, "")
-	if e.cut = err != nil; err == mux.ErrTimeout {
-		e.limit = k.op.Timeout
-	}
-	if reason == quorum.ErrUndecided {
-		e.reason = nil
-	}
-	if errors.Is(err, mux.ErrClosed) {
-		e.reason = ErrClosed
-		return e
-	}
-	k.explainRefusals()
-	e.Votes = appendVotes(make([]Vote, 0, len(c.masters)), c.masters, k.op.Votes, k.token)
-	if reason == ErrNotHeld {
-		e.noteRevoked(k.op.Votes, k.token)
-		e.noteNoLock(k.op.Votes)
-	}
-	return e
-}
-
-// noteRevoked notes whether a master has the lock's tombstone. It notes that the lock is gone because it was revoked, if so
-// many masters have it that nobody has a quorum without them. If fewer have it, the others may have lost the lock, and
-// another may have had it. Or a majority has it, some of which say nothing now.
-func (e *RoundError) noteRevoked(votes []mux.Vote, token []byte) {
-	var reasons []string
-	for i := range votes {
-		v := &votes[i]
-		if v.Verdict != VerdictNo {
-			continue
-		}
-		why, ok := kind.RevokedIn(v.Reply, token)
-		if !ok {
-			continue
-		}
-		e.tombstone = true
-		reasons = append(reasons, why)
-	}
-	if len(reasons) > len(votes)-quorum.Majority(len(votes)) {
-		e.under, e.WhyRevoked = ErrRevoked, census.MostSaid(reasons)
-	}
-}
-
-// noteNoLock notes that another's key is in the lock's place, if so many masters say so that nobody has a quorum.
-func (e *RoundError) noteNoLock(votes []mux.Vote) {
-	others := 0
-	for i := range votes {
-		if votes[i].Verdict == VerdictNo && kind.NoLockIn(votes[i].Reply) {
-			others++
-		}
-	}
-	if others > len(votes)-quorum.Majority(len(votes)) {
-		e.note = census.Holder{}.NoLock()
-	}
-}
-
-// entombed reports whether a master has the lock's tombstone, so that it may have been revoked.
-func (e *RoundError) entombed() bool { return e != nil && (e.tombstone || e.revoked()) }
-
-// observeRound tells the Observers of a round. left is what is left of the lock's validity. e is the round's error;
-// nil if it succeeded.
-func (c *core) observeRound(ctx context.Context, op Op, key string, k *call, left time.Duration, e *RoundError) {
-	ev := c.events.begin(ctx, EventRound, key)
-	if ev == nil {
-		return
-	}
-	ev.Op, ev.Asked, ev.Started, ev.Took = op, len(c.masters), k.op.Started, k.op.Decided-k.op.Started
-	ev.Held, ev.Failures, ev.TTL, ev.Fence, ev.Holders, ev.Keys = k.held, k.failures, k.about.ttl, k.fence, k.about.holders, k.about.keys
-	ev.token = append(ev.token, k.token...)
-	if ev.Started != 0 {
-		ev.Boot = k.op.Decided
-	}
-	if e == nil {
-		ev.Votes, ev.Validity = appendVotes(ev.Votes, c.masters, k.op.Votes, k.token), left
-	} else if ev.Votes, ev.Err = append(ev.Votes, e.Votes...), e; op == OpLock {
-		ev.Fence = 0 // it is a hint
-	}
-	c.events.end(ev)
-}
-
-// observeLetGo tells the Observers that a holder lets go of its lock.
-func (c *core) observeLetGo(key string, token []byte, givenBack bool) {
-	if ev := c.events.begin(context.Background(), EventLetGo, key); ev != nil {
-		ev.GivenBack, ev.token = givenBack, append(ev.token, token...)
-		c.events.end(ev)
-	}
-}
-
-// learn takes the numbers in the votes of an acquire, so that the next hints are above them.
-func (c *core) learn(votes []mux.Vote) {
-	most := int64(0)
-	for i := range votes {
-		most = max(most, votes[i].Int, -votes[i].Int)
-	}
-	if most > 0 {
-		c.hints.saw(uint64(most))
-	}
-}
-
-// unbelieved finds the votes that have failed because a counter is too far ahead of the wall clock, or is no number. It puts
-// that into the votes' errors. It returns the masters that can be mended, and what to say of all.
-func (c *core) unbelieved(votes []mux.Vote) (far mux.Set, why string) {
-	for i := range votes {
-		v := &votes[i]
-		if v.Verdict != VerdictFailed {
-			continue
-		}
-		text := ""
-		switch reply, said := v.Err.(*mux.ReplyError); {
-		case said && reply.Code == "WRONGTYPE": // a script says that of a counter alone
-			text, why = "a key of another type", noNumber
-		case v.Int <= 0:
-			continue
-		default:
-			far = far.With(i)
-			text = farText(uint64(v.Int), c.hints.now())
-			if uint64(v.Int) >= quorum.MaxFence {
-				why = noNumber
-			}
-			why = cmp.Or(why, tooFarAhead)
-		}
-		v.Err = &mux.ReplyError{Code: "NOFENCE", Message: "NOFENCE its counter is " + text}
-	}
-	return far, why
 }
 
 // mend sets the counters of the masters far back to the fence of the lock that was just taken. It does nothing for
 // a reader's lock. It waits for no answer.
-func (c *core) mend(s *spec, k *call, far mux.Set) {
+func (c *roundCore) mend(s *spec, k *call, far mux.Set) {
 	if far == 0 || s.reader {
 		return
 	}
@@ -350,8 +211,8 @@ func (c *core) mend(s *spec, k *call, far mux.Set) {
 // fence. If the quorum does not have the fence in common, it makes a second round, which raises the counters to
 // it. Then again is true, the call's votes are those of the second round, and err is the mux's. The start of the
 // round stays that of the first.
-func (c *core) agreeOnFence(ctx context.Context, s *spec, k *call) (again bool, err error) {
-	fence, agreed := quorum.Common(k.op.Votes, quorum.Majority(len(c.masters)))
+func (c *roundCore) agreeOnFence(ctx context.Context, s *spec, k *call) (again bool, err error) {
+	fence, agreed := quorum.Common(k.op.Votes, quorum.Majority(len(k.op.Votes)))
 	if agreed {
 		k.fence = fence
 		return false, nil
@@ -359,7 +220,6 @@ func (c *core) agreeOnFence(ctx context.Context, s *spec, k *call) (again bool, 
 	if fence == 0 { // all counters are lost
 		fence = c.hints.next()
 	}
-	c.stats.raised.Add(1)
 	started, suspect, unless := k.op.Started, k.op.Suspect, k.op.Unless
 	k.raise(s, fence)
 	k.op.Suspect, k.op.Unless = suspect, unless
@@ -367,3 +227,6 @@ func (c *core) agreeOnFence(ctx context.Context, s *spec, k *call) (again bool, 
 	k.op.Started = started
 	return true, err
 }
+
+// canNotify reports whether a master is up and can notify of changes.
+func canNotify(s *mux.State) bool { return s.Phase == mux.Up && s.Server.Tracking }

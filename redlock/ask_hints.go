@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -34,11 +35,11 @@ func (h *hints) judge(v resp.Value, least int64) mux.Verdict {
 	case !ok:
 		return kind.JudgeError(v)
 	case n < least:
-		return VerdictNo
+		return mux.VerdictNo
 	case h.believes(uint64(n)):
-		return VerdictYes
+		return mux.VerdictYes
 	}
-	return VerdictFailed
+	return mux.VerdictFailed
 }
 
 // believes reports whether a number can be a fence: it is not too far ahead of the wall clock. Most numbers are
@@ -84,6 +85,50 @@ func (h *hints) now() uint64 {
 		return 0
 	}
 	return uint64(now)
+}
+
+// learn takes the numbers in the votes of an acquire, so that the next hints are above them.
+func (h *hints) learn(votes []mux.Vote) {
+	most := int64(0)
+	for i := range votes {
+		most = max(most, votes[i].Int, -votes[i].Int)
+	}
+	if most > 0 {
+		h.saw(uint64(most))
+	}
+}
+
+// What is said of counters that are not believed.
+const (
+	noNumber    = "counters are no numbers that can be a fence, or are too far ahead of this process's clock. If the clock is right, see 'redlock fence'"
+	tooFarAhead = "counters are too far ahead of this process's clock to be believed. If the clock is right, see 'redlock fence'"
+)
+
+// unbelieved finds the votes that have failed because a counter is too far ahead of the wall clock, or is no number. It puts
+// that into the votes' errors. It returns the masters that can be mended, and what to say of all.
+func (h *hints) unbelieved(votes []mux.Vote) (far mux.Set, why string) {
+	for i := range votes {
+		v := &votes[i]
+		if v.Verdict != mux.VerdictFailed {
+			continue
+		}
+		text := ""
+		switch reply, said := v.Err.(*mux.ReplyError); {
+		case said && reply.Code == "WRONGTYPE": // a script says that of a counter alone
+			text, why = "a key of another type", noNumber
+		case v.Int <= 0:
+			continue
+		default:
+			far = far.With(i)
+			text = farText(uint64(v.Int), h.now())
+			if uint64(v.Int) >= quorum.MaxFence {
+				why = noNumber
+			}
+			why = cmp.Or(why, tooFarAhead)
+		}
+		v.Err = &mux.ReplyError{Code: "NOFENCE", Message: "NOFENCE its counter is " + text}
+	}
+	return far, why
 }
 
 // farText says how far a number is ahead of the wall clock, which shows now, in microseconds.

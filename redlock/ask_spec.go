@@ -33,7 +33,7 @@ type traits struct {
 	lingers kind.Lingering // kind, if the lock is left on the masters when it is released; nil without
 	minHold time.Duration  // for how long it is left, counted as the validity is; 0 without
 
-	second Second // where the second lock is taken; nil without
+	second any // a Second, where the second lock is taken; nil without
 }
 
 var ordinary traits
@@ -88,4 +88,19 @@ func (s *spec) slots() int {
 		return 1
 	}
 	return s.slotted.Slots()
+}
+
+// fresh reports whether at least half of a validity is left. A lock with less is not given on.
+func (s *spec) fresh(until, now time.Duration) bool { return until-now >= (s.term.TTL-s.term.Drift)/2 }
+
+// notifiable reports whether masters can notify of a loss of the lock. The keys of a lock that readers share change
+// all the time.
+func (s *spec) notifiable() bool { return !s.reader }
+
+// keysOf returns the keys of a lock on the masters.
+func (s *spec) keysOf(token []byte) []string {
+	if s.slotted != nil {
+		return []string{string(s.slotted.AppendKey(nil, token))}
+	}
+	return s.names()
 }

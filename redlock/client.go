@@ -168,8 +168,6 @@ func (c *Client) nameWith(masters []string) string {
 func prepare(cfg Config) *Client {
 	c := &Client{cfg: cfg}
 	c.cfg.Masters = conn.RedactAll(cfg.Masters) // a password in one would be printed
-	c.calls.New = newCall
-	c.agreed.init()
 	c.notices.byKey = map[string]*interest{}
 	c.releases.core = &c.core
 	c.meeting.init()
@@ -179,7 +177,7 @@ func prepare(cfg Config) *Client {
 	}
 	c.events.init(cfg.Observers, clock.Now)
 	c.cfg.setDefaults()
-	c.hints.init(c.cfg.FenceMemory)
+	c.roundCore.init(c.cfg.FenceMemory)
 	c.guard.Init(len(cfg.Masters), cfg.RestartGuard, cfg.Durable, cfg.forMux().Conn,
 		func() time.Duration { return time.Duration(time.Now().UnixNano()) }, rand.Text)
 	c.localQueues.init(&c.core, c.cfg.Handovers)

@@ -211,8 +211,6 @@ const (
 	byThisMutex = "this Mutex already"               // the Mutex itself is in the attempt's way
 	byUs        = "this process"                     // another caller of this client is
 	replaced    = "a master was replaced by another" // what failed lacks a vote that cannot be believed
-	noNumber    = "counters are no numbers that can be a fence, or are too far ahead of this process's clock. If the clock is right, see 'redlock fence'"
-	tooFarAhead = "counters are too far ahead of this process's clock to be believed. If the clock is right, see 'redlock fence'"
 	askAgreed   = "whether all agree on the number of permits is to be asked again"
 )
 

@@ -26,9 +26,10 @@ func (r *renewer) takeSecond(ctx context.Context, h *hold, token []byte, wait bo
 	k := r.addPending(ctx, h)
 	defer k.stop()
 	began := r.core.now()
-	take := h.second.TryLock
+	second := h.second.(Second)
+	take := second.TryLock
 	if wait {
-		take = h.second.Lock
+		take = second.Lock
 	}
 	lock, err := take(k, h.key)
 	if err == nil {

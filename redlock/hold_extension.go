@@ -64,7 +64,7 @@ func (x *extension) post() bool {
 	if !x.encode() {
 		return false
 	}
-	x.core.rounds.Post(x.call.one[:]...)
+	x.core.post(x.call)
 	return true
 }
 
@@ -78,7 +78,7 @@ func (x *extension) postFirst() state {
 	s := h.state(x.core.now())
 	if s == stateHeld || s == stateHandedOver {
 		x.fill(s == stateHeld)
-		x.core.rounds.Post(x.call.one[:]...)
+		x.core.post(x.call)
 	}
 	return s
 }
@@ -128,7 +128,7 @@ func (x *extension) complete(err error, prolong bool) (left time.Duration, repai
 	} else if reason == nil {
 		if on := memory.Succeeded(x.trust, quorum.SaidGone(op.Votes)); on != 0 {
 			h.noteWrite()
-			repair = x.core.repair(&h.spec, memory, x.call, on)
+			repair = x.core.repair(&h.spec, memory, x.call, on, x.core.now)
 		}
 	}
 	return h.left(now), repair, nil

@@ -175,9 +175,6 @@ func (r *relay) drop() {
 	}
 }
 
-// fresh reports whether at least half of a validity is left. A lock with less is not given on.
-func (s *spec) fresh(until, now time.Duration) bool { return until-now >= (s.term.TTL-s.term.Drift)/2 }
-
 // give has a release wait for the next round of the relay, as the lock is given to a waiter. It reports whether the
 // lock can be given on.
 func (r *relay) give(rel *release, until time.Duration, switches uint64) bool {
@@ -244,7 +241,7 @@ func (r *relay) end(rel *release) (shared bool) {
 	r.last.release(r.spec, r.token)
 	r.last.op.Suspect, r.last.op.Unless = r.sets.Doubted()
 	r.last.asText() // nobody waits for the answers who follows
-	r.of.core.rounds.Post(r.last.one[:]...)
+	r.of.core.post(r.last)
 	return true
 }
 
@@ -343,10 +340,11 @@ func (r *relay) number(k *call, err error) {
 		until = limit
 	}
 	r.mu.Unlock()
-	c.learn(k.op.Votes)
+	c.hints.learn(k.op.Votes)
 	why := quorum.Count(k.op.Votes, err).Acquired(c.now(), limit)
 	if why == nil {
 		if again, e := c.agreeOnFence(context.Background(), r.spec, k); again {
+			c.stats.raised.Add(1)
 			why = quorum.Count(k.op.Votes, e).Acquired(c.now(), limit)
 		}
 	}
@@ -381,7 +379,7 @@ func (r *relay) complete(k *call, err error) (lost bool, tell func()) {
 	releases := k.op.Persist > 0 // its votes say the same to all who share it, and nobody has the lock
 	c.judge(&r.sets, r.trust, k)
 	t := quorum.Count(k.op.Votes, err)
-	if far, _ := c.unbelieved(k.op.Votes); far != 0 { // they have the lock
+	if far, _ := c.hints.unbelieved(k.op.Votes); far != 0 { // they have the lock
 		t.Yes, t.Failed = t.Yes+far.Len(), t.Failed-far.Len()
 	}
 	reason := t.Released(false, r.lost.Load())
@@ -420,7 +418,7 @@ func (r *relay) repair(k *call, h *hold) {
 	if h != nil {
 		h.noteWrite()
 	}
-	r.of.core.forget(r.of.core.repair(r.spec, &r.sets, k, on))
+	r.of.core.forget(r.of.core.repair(r.spec, &r.sets, k, on, r.of.core.now))
 }
 
 // prolong moves the end of the validity after a round that has extended the lock. It returns why the lock was not

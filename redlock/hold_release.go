@@ -114,7 +114,6 @@ func (all *releases) take() *release {
 	r, _ := all.pool.Get().(*release)
 	if r == nil {
 		r = &release{of: all, result: make(chan error, 1)}
-		r.one[0] = &r.op
 		r.onDecided = r.completed
 	}
 	return r

@@ -109,18 +109,6 @@ func (hs *heldSubscriptions) init(c *core, heed func([]change, bool), running *s
 	hs.sleeper.op.Patient = true // callers need not be told by this goroutine what the masters have answered
 }
 
-// notifiable reports whether masters can notify of a loss of the lock. The keys of a lock that readers share change
-// all the time.
-func (s *spec) notifiable() bool { return !s.reader }
-
-// keysOf returns the keys of a lock on the masters.
-func (s *spec) keysOf(token []byte) []string {
-	if s.slotted != nil {
-		return []string{string(s.slotted.AppendKey(nil, token))}
-	}
-	return s.names()
-}
-
 // askFrom returns when the masters may be asked to notify of changes of a lock that was taken then.
 func askFrom(takenAt time.Duration) time.Duration {
 	return (takenAt + notifyAfter + notifyGrid - 1).Truncate(notifyGrid)

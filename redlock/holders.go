@@ -14,7 +14,6 @@ import (
 	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/quorum"
-	"github.com/redburst/redburst/redlock/internal/script"
 	"github.com/redburst/redburst/resp"
 )
 
@@ -73,31 +72,8 @@ type LockWaiter struct {
 	Reader bool          // it wants to share the lock. Readers in a row have the lock together
 }
 
-// ask makes the call one of a script that only reads. If it is tracked, the masters are to notify of the next change of
-// what it reads. They promise that for one command, so the script's text is sent.
-func (k *call) ask(s script.Script, judge mux.VerdictFunc, timeout time.Duration, tracked bool, keys []string, args ...string) {
-	k.token = k.token[:0]
-	r := &k.request
-	r.Reset()
-	r.Judge = judge
-	appendArgs := func(dst []byte) []byte {
-		for _, arg := range args {
-			dst = resp.AppendBulkString(dst, arg)
-		}
-		return dst
-	}
-	if tracked {
-		r.Tracked()
-		r.Text(s, len(args), appendArgs, keys...)
-	} else {
-		r.Call(s, len(args), appendArgs, keys...)
-	}
-	k.prepare(timeout)
-	k.op.All, k.op.Keep = true, true
-}
-
 // askRow asks for the row of a key, and what stands beside it.
-func (k *call) askRow(key, what string, timeout time.Duration, tracked bool) {
+func askRow(k *call, key, what string, timeout time.Duration, tracked bool) {
 	k.ask(census.Rows, census.JudgeRows, timeout, tracked, []string{key}, what, key, string(kind.AppendQueueKey(nil, key)))
 }
 
@@ -258,7 +234,7 @@ func (c *Client) census(ctx context.Context, of Op, key string, o *options) (*ce
 		if o.shared {
 			what += census.Readers
 		}
-		k.askRow(c.cfg.Prefix+key, what, c.cfg.questionTimeout(), false)
+		askRow(k, c.cfg.Prefix+key, what, c.cfg.questionTimeout(), false)
 	}
 	t, err := c.tally(ctx, k, o.permits > 0)
 	if reason := quorum.Count(k.op.Votes, err).Answered(); reason != nil {

@@ -16,7 +16,7 @@ import (
 func TestCommandsOnTheWire(t *testing.T) {
 	c, _ := newFake(t, 3, Config{Owner: "me"})
 	m := c.NewMutex("a key", 10*time.Second)
-	k := newCall().(*call)
+	k := new(call)
 
 	k.acquire(&m.spec, c.owner, 0)
 	token := string(k.token)
@@ -53,7 +53,7 @@ func TestCommandsOnTheWire(t *testing.T) {
 	require.Equal(t, mux.Set(0).With(1), k.op.Only)
 	require.Zero(t, k.op.Persist)
 
-	k.askRow("a key", census.Fence+census.Readers, time.Second, false)
+	askRow(k, "a key", census.Fence+census.Readers, time.Second, false)
 	require.Empty(t, k.op.Dialects[0].Command)
 	require.Equal(t, []string{"EVALSHA", census.Rows.Hash, "1", "a key", "fr", "a key", "{a key}:line"}, words(k.op.Command))
 	require.Equal(t, []string{"EVAL", census.Rows.Text, "1", "a key", "fr", "a key", "{a key}:line"}, words(k.op.Fallback))

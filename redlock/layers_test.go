@@ -25,7 +25,7 @@ import (
 // a prefix, the interface. What decides is internal/quorum. A new kind of lock is a file of internal/kind.
 var layers = []string{
 	"token", "vote", "errors", "observer", "observer_queue", "observer_slog", "stats", "second", "meet",
-	"ask_hints", "ask_spec", "ask_agreement", "ask_call", "ask_notices", "ask_core", "wait_sleeper",
+	"ask_hints", "ask_spec", "ask_agreement", "ask_call", "ask_core", "ask_notices", "core", "wait_sleeper",
 	"hold", "hold_release", "hold_relay", "hold_extension", "hold_keepalive", "hold_subscription", "hold_renewer", "hold_backing", "hold_recheck",
 	"wait_subscription", "wait_contention", "wait_look", "wait_global_queue_script", "wait_global_queue",
 	"wait_local_queue",
@@ -120,6 +120,7 @@ func TestKindsAndDecisionsReadNoClock(t *testing.T) {
 
 // testedElsewhere are the source files without a test file of their names, and where their tests are.
 var testedElsewhere = map[string]string{
+	"ask_core":     "core_test.go has how rounds end, and quorum_fence_test.go, hold_extension_test.go and wait_test.go make each kind of round",
 	"ask_call":     "kind_*_test.go compare what each call sends",
 	"ask_spec":     "option_test.go has what goes together, and kind_*_test.go what comes of it",
 	"locks_bounds": "locks_liar_test.go has masters whose lists have no end, are slow, or say what no other says",

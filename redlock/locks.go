@@ -97,7 +97,7 @@ type lockName struct {
 func newLister(c *Client, p string) *lister {
 	l := &lister{client: c, asked: cmp.Or(p, "*"), whose: -1, seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}}
 	l.pattern = pattern(escaped.Replace(c.cfg.Prefix) + l.asked)
-	l.call = newCall().(*call) // it has large replies, so it does not go into the pool
+	l.call = new(call) // it has large replies, so it does not go into the pool
 	for i := range c.masters {
 		l.up = l.up.With(i)
 		l.votes = append(l.votes, Vote{Addr: c.masters.at(i), Verdict: VerdictYes})

@@ -304,12 +304,13 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	if m.numbers != nil && was == stateHandedOver && quorum.Count(k.op.Votes, err).Answered() == nil {
 		x.yes = quorum.SaidYes(k.op.Votes)
 		if again, e := c.agreeOnFence(ctx, &m.spec, k); again {
+			c.stats.raised.Add(1)
 			err = e
 		}
 	}
 	unbelieved := ""
 	if m.numbers != nil {
-		_, unbelieved = c.unbelieved(k.op.Votes)
+		_, unbelieved = c.hints.unbelieved(k.op.Votes)
 	}
 	m.checkSecond()
 	left, repair, reason := x.complete(err, true)

@@ -185,6 +185,3 @@ func masterStats(place int, m mux.State) MasterStats {
 	}
 	return s
 }
-
-// canNotify reports whether a master is up and can notify of changes.
-func canNotify(s *mux.State) bool { return s.Phase == mux.Up && s.Server.Tracking }

@@ -1,8 +1,6 @@
 package redlock
 
 import (
-	"crypto/rand"
-	"encoding/base64"
 	"fmt"
 	"os"
 	"strings"
@@ -12,22 +10,7 @@ import (
 	"github.com/redburst/redburst/redlock/internal/kind"
 )
 
-const (
-	tokenBytes = 20 // of randomness
-	tokenHint  = 6  // bytes at the beginning of a token's secret part by which it is recognized
-)
-
-// appendToken appends a fresh token: an owner, if there is one, a slash, and 160 random bits.
-// Every attempt has a new one, so that a late answer or a late release of one attempt can never
-// concern another.
-func appendToken(dst []byte, owner string) []byte {
-	var raw [tokenBytes]byte
-	rand.Read(raw[:]) // never fails
-	if owner != "" {
-		dst = append(append(dst, owner...), '/')
-	}
-	return base64.RawURLEncoding.AppendEncode(dst, raw[:])
-}
+const tokenHint = 6 // bytes at the beginning of a token's secret part by which it is recognized
 
 // redacted takes the secret part of the token out of a master's error, which may quote our
 // command: any process that knows a token can release the lock.

@@ -231,7 +231,7 @@ func (m *Mutex) post(r *release, rest time.Duration) {
 	if !r.awaited || !m.client.localQueues.empty(m.names()) {
 		r.asText() // others do not wait for the answers
 	}
-	m.client.rounds.Post(r.one[:]...)
+	m.client.post(&r.call)
 }
 
 // handOver gives the lock, which was taken out of the hold, to the next waiter of this client, if it can. It reports

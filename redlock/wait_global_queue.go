@@ -185,7 +185,7 @@ func (gq *globalQueues) enterOne(ctx context.Context, t *ticket, sub *waiterSubs
 	}
 	k := c.takeCall()
 	defer c.putCall(k)
-	k.enterQueue(at.key, t.id, c.now()-t.since, t.owner)
+	enterQueue(&k.request, at.key, t.id, c.now()-t.since, t.owner)
 	v, err := gq.askMaster(ctx, sub, k, master)
 	if err != nil {
 		return err
@@ -220,15 +220,15 @@ func (gq *globalQueues) renew() {
 	k := c.takeCall()
 	defer c.putCall(k)
 	for master := range r.states {
-		k.beginRenewals()
+		beginRenewals(&k.request)
 		for t := range gq.heads {
 			for i := range t.entries {
 				if at := &t.entries[i]; at.master == master {
-					k.appendRenewal(at.key, t.id, c.now()-t.since, t.owner)
+					appendRenewal(&k.request, at.key, t.id, c.now()-t.since, t.owner)
 				}
 				if len(k.request.Command) > renewalBatch {
 					gq.send(k, master, 0)
-					k.beginRenewals()
+					beginRenewals(&k.request)
 				}
 			}
 		}
@@ -368,10 +368,10 @@ func (gq *globalQueues) askPlace(t *ticket, timeout time.Duration) *call {
 	}
 	k := gq.core.takeCall()
 	at := &t.entries[len(t.entries)-1]
-	k.askPlace(at.key, t.id)
+	askPlace(&k.request, at.key, t.id)
 	k.prepare(timeout)
 	k.op.Only, k.op.Quorum, k.op.Keep = mux.Set(0).With(at.master), 1, true
-	gq.core.rounds.Post(k.one[:]...)
+	gq.core.post(k)
 	return k
 }
 
@@ -471,6 +471,6 @@ func (gq *globalQueues) endEntry(at *entry, id []byte) {
 	c := gq.core
 	k := c.takeCall()
 	defer c.putCall(k)
-	k.leaveQueue(at.key, id)
+	leaveQueue(&k.request, at.key, id)
 	gq.send(k, at.master, kind.EntryLife)
 }

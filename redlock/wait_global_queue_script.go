@@ -145,14 +145,14 @@ func judgeEnter(v resp.Value) mux.Verdict {
 	return kind.JudgeError(v)
 }
 
-// beginRenewals makes the call one that renews entries. appendRenewal appends the renewal of one entry.
-func (k *call) beginRenewals() {
-	k.request.Reset()
-	k.request.Judge = kind.JudgeInt
+// beginRenewals makes the request one that renews entries. appendRenewal appends the renewal of one entry.
+func beginRenewals(r *kind.Request) {
+	r.Reset()
+	r.Judge = kind.JudgeInt
 }
 
-func (k *call) appendRenewal(queue, id []byte, waited time.Duration, owner string) {
-	r, life := &k.request, kind.EntryLife.Milliseconds()
+func appendRenewal(r *kind.Request, queue, id []byte, waited time.Duration, owner string) {
+	life := kind.EntryLife.Milliseconds()
 	r.Name = appendAliveKey(r.Name[:0], queue, id)
 	r.Command = resp.AppendArray(r.Command, 5)
 	r.Command = resp.AppendBulkString(r.Command, "SET")
@@ -168,9 +168,8 @@ func (k *call) appendRenewal(queue, id []byte, waited time.Duration, owner strin
 	r.Replies += 2
 }
 
-// enterQueue makes the call one of the enter script.
-func (k *call) enterQueue(queue, id []byte, waited time.Duration, owner string) {
-	r := &k.request
+// enterQueue makes the request one of the enter script.
+func enterQueue(r *kind.Request, queue, id []byte, waited time.Duration, owner string) {
 	r.Name = kind.AppendNote(r.Name[:0], waited, owner)
 	r.Reset()
 	r.Judge = judgeEnter
@@ -183,10 +182,9 @@ func (k *call) enterQueue(queue, id []byte, waited time.Duration, owner string) 
 	})
 }
 
-// askPlace makes the call one of the place script. It sends the script as text: a leave follows, and would come before
+// askPlace makes the request one of the place script. It sends the script as text: a leave follows, and would come before
 // the text if the master did not know the hash.
-func (k *call) askPlace(queue, id []byte) {
-	r := &k.request
+func askPlace(r *kind.Request, queue, id []byte) {
 	r.Reset()
 	r.Judge = judgePlace
 	r.Command = resp.AppendBulk(resp.AppendBulk(placeScript.AppendHead(r.Command, true, 1, 1), queue), id)
@@ -200,14 +198,14 @@ func judgePlace(v resp.Value) mux.Verdict {
 	return kind.JudgeError(v)
 }
 
-// leaveQueue makes the call one of the leave script.
-func (k *call) leaveQueue(queue, id []byte) {
-	alive := appendAliveKey(k.request.Name[:0], queue, id)
-	k.request.Name = alive
+// leaveQueue makes the request one of the leave script.
+func leaveQueue(r *kind.Request, queue, id []byte) {
+	alive := appendAliveKey(r.Name[:0], queue, id)
+	r.Name = alive
 	notice := alive[:len(alive)-len(aliveSuffix)]
-	k.request.Reset()
-	k.request.Judge = kind.JudgeInt
-	k.request.CallOn(leaveScript, 3, 1, func(dst []byte) []byte {
+	r.Reset()
+	r.Judge = kind.JudgeInt
+	r.CallOn(leaveScript, 3, 1, func(dst []byte) []byte {
 		dst = resp.AppendBulk(dst, queue)
 		dst = resp.AppendBulk(dst, notice)
 		dst = resp.AppendBulk(dst, alive)

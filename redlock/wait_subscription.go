@@ -101,7 +101,7 @@ func (sub *waiterSubscription) post(c *core, k *call) bool {
 		return false
 	}
 	k.op.Awaited = true
-	c.rounds.Post(k.one[:]...)
+	c.post(k)
 	sub.asking = &k.op
 	return true
 }

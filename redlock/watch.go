@@ -173,7 +173,7 @@ func (w *watcher) readWithin(ctx context.Context, timeout time.Duration) (leader
 	c := w.client
 	k := c.takeCall()
 	defer c.putCall(k)
-	k.askRow(c.cfg.Prefix+w.key, census.Fence, timeout, true)
+	askRow(k, c.cfg.Prefix+w.key, census.Fence, timeout, true)
 	t, err := c.tally(ctx, k, false)
 	notifying := c.notifying()
 	for i, row := range t.Rows {

@@ -171,11 +171,11 @@ func TestTextIsNotSentOfWhatMayBeUndone(t *testing.T) {
 						return ""
 					}
 				}, 2)
-				k := newCall().(*call)
+				k := new(call)
 				if s == kind.IntendScript {
 					k.intend(&c.NewMutex("k", time.Hour).spec, kind.Plain{}, []byte("token"), time.Second)
 				} else {
-					k.enterQueue([]byte(queueKey("k")), []byte("id"), 0, "")
+					enterQueue(&k.request, []byte(queueKey("k")), []byte("id"), 0, "")
 					k.prepare(time.Second)
 				}
 				for _, late := range []bool{true, false} {

@@ -1,0 +1,141 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/census"
+	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/quorum"
+)
+
+// A core is what all parts of a client share: how rounds are asked, the clock, who is to be notified, the statistics and
+// the Observers. The parts are given the core, and not the Client.
+type core struct {
+	owner   string // in front of each token; empty for none
+	masters addresses
+	roundCore
+	now     func() time.Duration // clock.Now; all times are on its clock
+	notices notices
+	stats   stats
+	events  events
+	groups  bool          // sentinels say where a master is, so it can be replaced by another
+	shut    chan struct{} // closed when no lock is to be taken any more
+	closed  chan struct{} // closed by Close, after shut
+}
+
+// isShut reports whether no lock is to be taken any more: Shutdown or Close has begun.
+func (c *core) isShut() bool {
+	select {
+	case <-c.shut:
+		return true
+	default:
+		return false
+	}
+}
+
+// pause waits for d. The error is the context's, or that of a mux that is closed.
+func (c *core) pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.closed:
+		return mux.ErrClosed
+	case <-timer.C:
+		return nil
+	}
+}
+
+// failure makes the error of a round. err is the mux's, and reason is what the votes say. If a context has ended
+// the round, the caller adds that with blame.
+func (c *core) failure(op Op, key string, k *call, err, reason error) *RoundError {
+	e := unasked(op, key, reason, "")
+	if e.cut = err != nil; err == mux.ErrTimeout {
+		e.limit = k.op.Timeout
+	}
+	if reason == quorum.ErrUndecided {
+		e.reason = nil
+	}
+	if errors.Is(err, mux.ErrClosed) {
+		e.reason = ErrClosed
+		return e
+	}
+	k.explainRefusals()
+	e.Votes = appendVotes(make([]Vote, 0, len(c.masters)), c.masters, k.op.Votes, k.token)
+	if reason == ErrNotHeld {
+		e.noteRevoked(k.op.Votes, k.token)
+		e.noteNoLock(k.op.Votes)
+	}
+	return e
+}
+
+// noteRevoked notes whether a master has the lock's tombstone. It notes that the lock is gone because it was revoked, if so
+// many masters have it that nobody has a quorum without them. If fewer have it, the others may have lost the lock, and
+// another may have had it. Or a majority has it, some of which say nothing now.
+func (e *RoundError) noteRevoked(votes []mux.Vote, token []byte) {
+	var reasons []string
+	for i := range votes {
+		v := &votes[i]
+		if v.Verdict != VerdictNo {
+			continue
+		}
+		why, ok := kind.RevokedIn(v.Reply, token)
+		if !ok {
+			continue
+		}
+		e.tombstone = true
+		reasons = append(reasons, why)
+	}
+	if len(reasons) > len(votes)-quorum.Majority(len(votes)) {
+		e.under, e.WhyRevoked = ErrRevoked, census.MostSaid(reasons)
+	}
+}
+
+// noteNoLock notes that another's key is in the lock's place, if so many masters say so that nobody has a quorum.
+func (e *RoundError) noteNoLock(votes []mux.Vote) {
+	others := 0
+	for i := range votes {
+		if votes[i].Verdict == VerdictNo && kind.NoLockIn(votes[i].Reply) {
+			others++
+		}
+	}
+	if others > len(votes)-quorum.Majority(len(votes)) {
+		e.note = census.Holder{}.NoLock()
+	}
+}
+
+// entombed reports whether a master has the lock's tombstone, so that it may have been revoked.
+func (e *RoundError) entombed() bool { return e != nil && (e.tombstone || e.revoked()) }
+
+// observeRound tells the Observers of a round. left is what is left of the lock's validity. e is the round's error;
+// nil if it succeeded.
+func (c *core) observeRound(ctx context.Context, op Op, key string, k *call, left time.Duration, e *RoundError) {
+	ev := c.events.begin(ctx, EventRound, key)
+	if ev == nil {
+		return
+	}
+	ev.Op, ev.Asked, ev.Started, ev.Took = op, len(c.masters), k.op.Started, k.op.Decided-k.op.Started
+	ev.Held, ev.Failures, ev.TTL, ev.Fence, ev.Holders, ev.Keys = k.held, k.failures, k.about.ttl, k.fence, k.about.holders, k.about.keys
+	ev.token = append(ev.token, k.token...)
+	if ev.Started != 0 {
+		ev.Boot = k.op.Decided
+	}
+	if e == nil {
+		ev.Votes, ev.Validity = appendVotes(ev.Votes, c.masters, k.op.Votes, k.token), left
+	} else if ev.Votes, ev.Err = append(ev.Votes, e.Votes...), e; op == OpLock {
+		ev.Fence = 0 // it is a hint
+	}
+	c.events.end(ev)
+}
+
+// observeLetGo tells the Observers that a holder lets go of its lock.
+func (c *core) observeLetGo(key string, token []byte, givenBack bool) {
+	if ev := c.events.begin(context.Background(), EventLetGo, key); ev != nil {
+		ev.GivenBack, ev.token = givenBack, append(ev.token, token...)
+		c.events.end(ev)
+	}
+}
