@@ -41,7 +41,7 @@ func (m *Mutex) TryLock(ctx context.Context) error {
 	a := attempt{mutex: m, leads: true}
 	if e := a.run(ctx, ctx); e != nil {
 		if a.secondFailed {
-			m.client.localQueues.released(0, m.names()...)
+			m.client.localQueues.released(0, m.spec.names()...)
 		}
 		return e
 	}
@@ -69,14 +69,14 @@ func (a *attempt) run(ctx, waiting context.Context) *RoundError {
 	m := a.mutex
 	a.secondFailed = false
 	e := a.take(ctx)
-	if m.slotted != nil && !a.oneSlot {
+	if m.spec.slotted != nil && !a.oneSlot {
 		e = a.takeOthers(ctx, e)
 	}
 	if a.notified {
 		m.client.stats.countNotified(e)
 		a.notified = false
 	}
-	if e != nil || m.second == nil {
+	if e != nil || m.spec.second == nil {
 		return e
 	}
 	e = m.client.renewer.takeSecond(waiting, &m.hold, a.token, a.waitsSecond)
@@ -105,7 +105,7 @@ func (a *attempt) takeOthers(ctx context.Context, e *RoundError) *RoundError {
 }
 
 // namedOwner returns the owner that its tokens name.
-func (m *Mutex) namedOwner() string { return cmp.Or(m.owner, m.client.owner) }
+func (m *Mutex) namedOwner() string { return cmp.Or(m.spec.owner, m.client.owner) }
 
 // take tries to take the lock on the masters, or one slot of it.
 //
@@ -127,38 +127,38 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	m := a.mutex
 	c := m.mustClient()
 	if err := ctx.Err(); err != nil {
-		return unasked(OpLock, m.key, nil, "").endedBy(ctx, err)
+		return unasked(OpLock, m.spec.key, nil, "").endedBy(ctx, err)
 	}
 	if c.isShut() {
-		return unasked(OpLock, m.key, ErrClosed, "")
+		return unasked(OpLock, m.spec.key, ErrClosed, "")
 	}
 	m.checkSecond()
 	if m.taken(c.now) {
-		return ours(m.key, byThisMutex)
+		return ours(m.spec.key, byThisMutex)
 	}
 	if e := m.heldWithin(ctx); e != nil {
 		return e
 	}
-	c.guard.Use(m.life())
+	c.guard.Use(m.spec.life())
 	m.clearExpired()
-	waited := c.meetFirst(ctx, m.timeout)
-	k := c.takeCall()
-	defer c.putCall(k)
+	waited := c.meetFirst(ctx, m.spec.timeout)
+	k := c.round.takeCall()
+	defer c.round.putCall(k)
 	hint := uint64(0)
-	if m.numbers != nil {
-		hint = c.hints.next()
+	if m.spec.numbers != nil {
+		hint = c.round.hints.next()
 	}
 	k.waited, k.failures = a.waited, a.failures
-	if m.slotted != nil {
+	if m.spec.slotted != nil {
 		k.slot = m.slot()
-		k.relies, k.agreementEpoch = c.agreed.lately(&m.spec, c.now())
+		k.relies, k.agreementEpoch = c.round.agreed.lately(&m.spec, c.now())
 		k.relies = k.relies && a.relies
 	}
 	k.acquire(&m.spec, m.namedOwner(), hint)
 	k.op.Timeout = max(k.op.Timeout-waited, time.Millisecond)
 	k.op.Lead = a.leads
-	if m.slotted != nil && !k.relies {
-		k.op.Verdict = c.agreed.judge
+	if m.spec.slotted != nil && !k.relies {
+		k.op.Verdict = c.round.agreed.judge
 	}
 	if len(k.op.Fallback) > 0 {
 		k.leaseEpoch = m.beginAttempt()
@@ -167,7 +167,7 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	taken, returns := false, false
 	defer func() {
 		if taken && !returns { // a context has panicked: the caller does not know of the lock
-			c.renewer.giveBack(&m.hold, k.token, 0, unasked(OpLock, m.key, ErrNotHeld, ""))
+			c.renewer.giveBack(&m.hold, k.token, 0, unasked(OpLock, m.spec.key, ErrNotHeld, ""))
 		}
 		if taken {
 			m.unpin()
@@ -178,14 +178,14 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	taken = e == nil
 	switch {
 	case !taken:
-	case k.relies && c.agreed.epoch.Load() != k.agreementEpoch:
+	case k.relies && c.round.agreed.epoch.Load() != k.agreementEpoch:
 		e = m.stale(OpLock, k, err, askAgreed)
 		e.detail = unsure
 	case c.rechecker.switches.Load() != switches && !c.rechecker.survives(&m.hold, k.token):
 		e = m.stale(OpLock, k, err, replaced)
 	}
 	if taken && e != nil {
-		c.renewer.giveBack(&m.hold, k.token, 0, unasked(OpLock, m.key, ErrNotHeld, ""))
+		c.renewer.giveBack(&m.hold, k.token, 0, unasked(OpLock, m.spec.key, ErrNotHeld, ""))
 	}
 	c.stats.countAttempt(e, k.op.Decided-k.op.Started)
 	if e != nil {
@@ -194,10 +194,10 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	if e != nil && e.reason != nil && e.reason != ErrHeld {
 		a.failures++
 	}
-	if e == nil && m.second != nil {
+	if e == nil && m.spec.second != nil {
 		a.token = slices.Clone(k.token)
 	}
-	c.observeRound(ctx, OpLock, m.key, k, left, e)
+	c.observeRound(ctx, OpLock, m.spec.key, k, left, e)
 	returns = true
 	return e
 }
@@ -224,19 +224,19 @@ func (a *attempt) round(ctx context.Context, k *call) (left time.Duration, e *Ro
 	// again while Close waits for the attempt that is under way.
 	if !c.enter() {
 		k.op.Started, k.op.Decided = 0, 0
-		return 0, unasked(OpLock, m.key, ErrClosed, ""), nil
+		return 0, unasked(OpLock, m.spec.key, ErrClosed, ""), nil
 	}
 	clean := false // true if no master can have a key of a failed attempt
 	had := false   // a quorum has said yes, so the lock can have been revoked since
 	defer func() { // also if the context panics
 		if !clean {
 			m.endAttempt(k.leaseEpoch)
-			c.sendUndo(&m.spec, k.token, had)
+			c.round.sendUndo(&m.spec, k.token, had)
 		}
 		c.attempts.RUnlock()
 	}()
-	err = c.rounds.Do(ctx, &k.op)
-	until := m.term.Until(k.op.Started)
+	err = c.round.rounds.Do(ctx, &k.op)
+	until := m.spec.term.Until(k.op.Started)
 	owing := k.op.Asked &^ quorum.AnsweredBy(k.op.Votes)
 	var holder holderSummary
 	if t := quorum.Count(k.op.Votes, err); !t.Cut && t.Yes > 0 && t.Acquired(0, 1) == ErrHeld {
@@ -250,16 +250,16 @@ func (a *attempt) round(ctx context.Context, k *call) (left time.Duration, e *Ro
 	had = reason == nil || reason == ErrExpired
 	var far mux.Set // the masters whose counters are not believed
 	unbelieved := ""
-	if m.numbers != nil {
-		c.hints.learn(k.op.Votes)
-		far, unbelieved = c.hints.unbelieved(k.op.Votes)
+	if m.spec.numbers != nil {
+		c.round.hints.learn(k.op.Votes)
+		far, unbelieved = c.round.hints.unbelieved(k.op.Votes)
 		if reason == nil {
-			if again, e := c.agreeOnFence(ctx, &m.spec, k); again {
+			if again, e := c.round.agreeOnFence(ctx, &m.spec, k); again {
 				c.stats.raised.Add(1)
 				err, now = e, c.now()
 				reason = quorum.Count(k.op.Votes, err).Acquired(now, until)
 				var more mux.Set
-				more, unbelieved = c.hints.unbelieved(k.op.Votes)
+				more, unbelieved = c.round.hints.unbelieved(k.op.Votes)
 				far |= more
 			}
 		}
@@ -268,24 +268,24 @@ func (a *attempt) round(ctx context.Context, k *call) (left time.Duration, e *Ro
 		reason = ErrClosed // and its keys are released
 	}
 	if reason == nil {
-		c.mend(&m.spec, k, far)
+		c.round.mend(&m.spec, k, far)
 		if replaced, ok := m.install(k, until, now); ok {
 			if replaced != nil {
-				c.sendRelease(&m.spec, replaced, m.minHold)
+				c.round.sendRelease(&m.spec, replaced, m.spec.minHold)
 			}
 			c.rechecker.add(&m.hold)
-			if m.slotted != nil && !k.relies && c.reachedAll(k) {
-				c.agreed.note(&m.spec, k.agreementEpoch, k.op.Started)
+			if m.spec.slotted != nil && !k.relies && c.round.reachedAll(k) {
+				c.round.agreed.note(&m.spec, k.agreementEpoch, k.op.Started)
 			}
 			clean = true
 			return until - now, nil, err
 		}
 		reason = ErrExpired
-		if (m.plural() || m.second != nil) && m.taken(c.now) {
+		if (m.spec.plural() || m.spec.second != nil) && m.taken(c.now) {
 			reason = ErrHeld // another attempt of this Mutex has it: it ran beside this one, or before the masters lost the key
 		}
 	}
-	e = c.failure(OpLock, m.key, k, err, reason)
+	e = c.failure(OpLock, m.spec.key, k, err, reason)
 	if e.reason == ErrHeld && quorum.SaidYes(k.op.Votes) != 0 {
 		e.under = ErrSplit
 	}
@@ -305,7 +305,7 @@ func (a *attempt) round(ctx context.Context, k *call) (left time.Duration, e *Ro
 func (m *Mutex) heldWithin(ctx context.Context) *RoundError {
 	innermost, n := keepAliveOf(ctx), 0
 	for k := innermost; k != nil; k = keepAliveOf(k.Context) {
-		if k.renewer != &m.client.renewer || !k.hold.inTheWayOf(&m.spec) || k.lease == nil || !k.lease.Holds(k.epoch, m.client.now()) {
+		if k.renewer != &m.client.renewer || !k.hold.spec.inTheWayOf(&m.spec) || k.lease == nil || !k.lease.Holds(k.epoch, m.client.now()) {
 			continue
 		}
 		first := innermost // a Mutex has one lock, however many KeepAlives that has
@@ -315,8 +315,8 @@ func (m *Mutex) heldWithin(ctx context.Context) *RoundError {
 		if first != k {
 			continue
 		}
-		if n++; n >= m.slots() {
-			return ours(m.key, "the "+cmp.Or(k.by, "KeepAlive")+" that this context belongs to: locks are not reentrant")
+		if n++; n >= m.spec.slots() {
+			return ours(m.spec.key, "the "+cmp.Or(k.by, "KeepAlive")+" that this context belongs to: locks are not reentrant")
 		}
 	}
 	return nil

@@ -44,19 +44,19 @@ func (m *Mutex) resolve(ctx context.Context, k *call, err error, until time.Dura
 	k.kept = append(k.kept[:0], op.Votes...)
 	votes := k.kept
 	owing = asked &^ quorum.AnsweredBy(votes)
-	patience := c.shortTimeout(m.timeout, splitPatience)
+	patience := c.round.shortTimeout(m.spec.timeout, splitPatience)
 	for i := range votes { // a master that is far gets the time that it needs
 		if votes[i].Verdict == VerdictNo {
 			patience = max(patience, 2*votes[i].RTT)
 		}
 	}
-	pause := max(c.rounds.RTT()/2, minSplitPause)
+	pause := max(c.round.rounds.RTT()/2, minSplitPause)
 	for asks, retried := 0, false; asks < splitAsks; asks++ {
 		again, keeps := quorum.SaidNo(votes), true
 		need := needed - quorum.SaidYes(votes).Len()
-		first := c.rounds.Leading(quorum.SaidYes(votes) | again)
+		first := c.round.rounds.Leading(quorum.SaidYes(votes) | again)
 		if votes[first].Verdict == VerdictNo {
-			old := c.now()-started-votes[first].RTT > c.shortTimeout(m.timeout, minShortTimeout)
+			old := c.now()-started-votes[first].RTT > c.round.shortTimeout(m.spec.timeout, minShortTimeout)
 			if retried || !old {
 				break
 			}
@@ -81,7 +81,7 @@ func (m *Mutex) resolve(ctx context.Context, k *call, err error, until time.Dura
 		}
 		m.hintMost(k, votes)
 		op.Only, op.Quorum, op.Thorough, op.Timeout = again, need, true, left
-		ended := c.rounds.Do(ctx, op)
+		ended := c.round.rounds.Do(ctx, op)
 		open := op.Asked &^ quorum.AnsweredBy(op.Votes)
 		owing |= open
 		for i := range votes {
@@ -111,7 +111,7 @@ func (m *Mutex) resolve(ctx context.Context, k *call, err error, until time.Dura
 // hintMost encodes the acquire of a numbered kind again, so that those that are asked again give the number that the
 // others have given.
 func (m *Mutex) hintMost(k *call, votes []mux.Vote) {
-	if m.numbers == nil {
+	if m.spec.numbers == nil {
 		return
 	}
 	most := k.fence
@@ -128,12 +128,12 @@ func (m *Mutex) hintMost(k *call, votes []mux.Vote) {
 // holderNamed returns whom most masters name as the holder of the lock, or of the slot that the token names.
 func (m *Mutex) holderNamed(ctx context.Context, token []byte, needed int) holderSummary {
 	c := m.client
-	ctx, cancel := context.WithTimeout(ctx, c.shortTimeout(m.timeout, minShortTimeout))
+	ctx, cancel := context.WithTimeout(ctx, c.round.shortTimeout(m.spec.timeout, minShortTimeout))
 	defer cancel()
-	if m.slotted != nil {
-		return c.inTheWay(ctx, 1, string(m.slotted.AppendKey(nil, token)))
+	if m.spec.slotted != nil {
+		return c.inTheWay(ctx, 1, string(m.spec.slotted.AppendKey(nil, token)))
 	}
-	return c.inTheWay(ctx, needed, m.names()...)
+	return c.inTheWay(ctx, needed, m.spec.names()...)
 }
 
 // overdue makes failed votes of those that have not come.

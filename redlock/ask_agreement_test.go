@@ -16,7 +16,7 @@ import (
 // beginning and end are both given, as a minute can end between them.
 func agreed(m *Mutex, when ...time.Duration) bool {
 	return slices.ContainsFunc(when, func(at time.Duration) bool {
-		sure, _ := m.client.agreed.lately(&m.spec, at)
+		sure, _ := m.client.round.agreed.lately(&m.spec, at)
 		return sure
 	})
 }
@@ -108,9 +108,9 @@ func TestANewConnectionEndsTheAgreement(t *testing.T) {
 	require.NoError(t, m.TryLock(t.Context()))
 	after := c.now()
 	require.True(t, agreed(m, before, after))
-	connects := c.rounds.AppendMasters(nil)[2].Connects
+	connects := c.round.rounds.AppendMasters(nil)[2].Connects
 	masters.Reset(2)
-	require.Eventually(t, func() bool { return c.rounds.AppendMasters(nil)[2].Connects > connects }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return c.round.rounds.AppendMasters(nil)[2].Connects > connects }, hanging, time.Millisecond)
 	require.False(t, agreed(m, before, after))
 }
 
@@ -133,17 +133,17 @@ func TestALateRefusalEndsTheAgreement(t *testing.T) {
 	}
 	require.NoError(t, m.TryLock(t.Context())) // all know the scripts
 	require.NoError(t, m.Unlock(t.Context()))
-	c.agreed.end()
+	c.round.agreed.end()
 	answered()
 	command(t, masters, 2, "SET", "{k}:permits", "3")
 	masters.Pause(2)
-	epoch := c.agreed.epoch.Load()
+	epoch := c.round.agreed.epoch.Load()
 	require.NoError(t, m.TryLock(t.Context()), "two of three agree")
 	require.NoError(t, m.Unlock(t.Context()))
-	require.Equal(t, epoch, c.agreed.epoch.Load())
+	require.Equal(t, epoch, c.round.agreed.epoch.Load())
 	masters.Resume(2)
 	answered()
-	require.NotEqual(t, epoch, c.agreed.epoch.Load())
+	require.NotEqual(t, epoch, c.round.agreed.epoch.Load())
 }
 
 func owed(c *Client) (n int) {
@@ -164,16 +164,16 @@ func TestAnAgreementThatEndsMeanwhileDoesNotCount(t *testing.T) {
 		require.NoError(t, m.TryLock(t.Context()))
 		require.NoError(t, m.Unlock(t.Context()))
 	}
-	sure, _ := c.agreed.lately(&m.spec, c.now())
+	sure, _ := c.round.agreed.lately(&m.spec, c.now())
 	require.True(t, sure)
-	real, attempts := c.rounds, 0
-	c.rounds = &askedRounds{rounds: real, answered: func(*mux.Op) {
+	real, attempts := c.round.rounds, 0
+	c.round.rounds = &askedRounds{rounds: real, answered: func(*mux.Op) {
 		attempts++
-		c.agreed.end()
+		c.round.agreed.end()
 	}}
 	require.NoError(t, m.TryLock(t.Context()))
 	require.Equal(t, 2, attempts, "the first one does not count")
-	c.rounds = real
+	c.round.rounds = real
 	for i := range 3 {
 		require.Eventually(t, func() bool { return permitKeys(t, masters, i, "k", 2) == 1 }, 20*time.Second, 5*time.Millisecond)
 	}
@@ -191,7 +191,7 @@ func TestAnAgreementThatHasEndedIsNothingToOtherLocks(t *testing.T) {
 			require.NoError(t, permit.TryLock(t.Context()))
 			require.NoError(t, permit.Unlock(t.Context()))
 		}
-		c.agreed.end()
+		c.round.agreed.end()
 		require.NoError(t, plain.TryLock(t.Context()))
 		require.NoError(t, plain.Unlock(t.Context()))
 	}
@@ -201,12 +201,12 @@ func TestAnAgreementThatHasEndedIsNothingToOtherLocks(t *testing.T) {
 // quarantine, which votes later.
 func TestWhatNotAllWereAskedIsNotAgreedUpon(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		k := c.takeCall()
-		defer c.putCall(k)
+		k := c.round.takeCall()
+		defer c.round.putCall(k)
 		reached := func(asked mux.Set, last mux.Phase) bool {
-			c.rounds = &phasedRounds{r, last}
+			c.round.rounds = &phasedRounds{r, last}
 			k.op.Asked = asked
-			return c.reachedAll(k)
+			return c.round.reachedAll(k)
 		}
 		require.True(t, reached(0b111, mux.Up))
 		require.False(t, reached(0b011, mux.Up))

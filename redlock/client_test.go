@@ -59,7 +59,7 @@ func (r closingRounds) Post(ops ...*mux.Op) {
 func TestLockThatLooksWhileTheClientIsClosedSaysSo(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		taken(t, c)
-		c.rounds = closingRounds{r}
+		c.round.rounds = closingRounds{r}
 		err := c.NewMutex("k", ttl).Lock(t.Context())
 		require.ErrorIs(t, err, ErrClosed)
 		require.NotErrorIs(t, err, ErrHeld)
@@ -134,7 +134,7 @@ func TestCloseAndAnAttemptDoNotWaitForEachOther(t *testing.T) {
 		})
 		held, stop := taken(t, c).KeepAlive(t.Context())
 		defer stop()
-		c.rounds = &suspendedRounds{fakeRounds: r}
+		c.round.rounds = &suspendedRounds{fakeRounds: r}
 		require.Error(t, c.NewMutex("nested", ttl).TryLock(held))
 		require.ErrorIs(t, conntest.Soon(t, "the nested attempt returns", lost), ErrClosed)
 		conntest.Soon(t, "Close returns", closed)

@@ -16,7 +16,7 @@ import (
 type core struct {
 	owner   string // in front of each token; empty for none
 	masters addresses
-	roundCore
+	round   roundCore
 	now     func() time.Duration // clock.Now; all times are on its clock
 	notices notices
 	stats   stats

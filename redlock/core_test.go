@@ -183,7 +183,7 @@ func TestTextIsNotSentOfWhatMayBeUndone(t *testing.T) {
 						k.op.Only, k.op.Quorum = mux.Set(0).With(2), 1
 					}
 					k.op.Verdict = kind.JudgeInt // two do not have what is asked for
-					c.doUndoable(t.Context(), k)
+					c.round.doUndoable(t.Context(), k)
 					r.set(thaw, 2)
 					time.Sleep(time.Second)
 					require.Equal(t, late, texts.Load() == 0)

@@ -188,7 +188,7 @@ func TestAnotherGoroutineDoesNotEndWhatUntilHasReturned(t *testing.T) {
 					require.ErrorIs(t, m.Extend(t.Context()), ErrNotHeld)
 				}
 				if began {
-					c.rounds = &latecomer{rounds: r, late: lose}
+					c.round.rounds = &latecomer{rounds: r, late: lose}
 				} else {
 					lose()
 				}
@@ -305,7 +305,7 @@ func TestContextsEndBeforeTheMastersLockIsGivenBack(t *testing.T) {
 		derived, cancel := context.WithCancel(held)
 		defer cancel()
 		var asked atomic.Bool
-		c.renewer.core.rounds = &hookedRounds{rounds: r, sending: func(*mux.Op) {
+		c.renewer.core.round.rounds = &hookedRounds{rounds: r, sending: func(*mux.Op) {
 			asked.Store(true)
 			if derived.Err() == nil {
 				t.Error("another can have it from here on")

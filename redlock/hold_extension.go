@@ -41,15 +41,15 @@ func (x *extension) fill(held bool) {
 	h, k := x.hold, x.call
 	h.pins++
 	h.noteWrite()
-	k.extend(&h.spec, h.token(), h.fence, max(h.term.TTL, h.lingerTime(x.core.now)))
+	k.extend(&h.spec, h.token(), h.fence, max(h.spec.term.TTL, h.lingerTime(x.core.now)))
 	if held {
 		k.op.Lease, k.op.Epoch = &h.lease, h.lease.epoch.Load()
 	}
-	k.op.Grace = x.core.shortTimeout(h.timeout, minShortTimeout)
+	k.op.Grace = x.core.round.shortTimeout(h.spec.timeout, minShortTimeout)
 	if !held {
-		k.op.Grace = x.core.shortTimeout(h.timeout, minFirstGrace)
+		k.op.Grace = x.core.round.shortTimeout(h.spec.timeout, minFirstGrace)
 	}
-	x.trust = x.core.beginRound(h.memory(), k)
+	x.trust = x.core.round.beginRound(h.memory(), k)
 }
 
 // minFirstGrace is the least time that the first round of a lock that was handed over waits for those that have not
@@ -64,7 +64,7 @@ func (x *extension) post() bool {
 	if !x.encode() {
 		return false
 	}
-	x.core.post(x.call)
+	x.core.round.post(x.call)
 	return true
 }
 
@@ -78,7 +78,7 @@ func (x *extension) postFirst() state {
 	s := h.state(x.core.now())
 	if s == stateHeld || s == stateHandedOver {
 		x.fill(s == stateHeld)
-		x.core.post(x.call)
+		x.core.round.post(x.call)
 	}
 	return s
 }
@@ -97,13 +97,13 @@ func (x *extension) complete(err error, prolong bool) (left time.Duration, repai
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := x.core.now()
-	until := h.term.Until(op.Started)
+	until := h.spec.term.Until(op.Started)
 	limit := h.until
 	if limit == 0 { // the validity of a lock that was handed over is not known
 		limit = until
 	}
 	if h.has(x.call.token) {
-		x.core.judge(h.memory(), x.trust, x.call)
+		x.core.round.judge(h.memory(), x.trust, x.call)
 	}
 	reason = quorum.Count(op.Votes, err).Extended(now, until, limit)
 	switch s := h.state(now); {
@@ -128,7 +128,7 @@ func (x *extension) complete(err error, prolong bool) (left time.Duration, repai
 	} else if reason == nil {
 		if on := memory.Succeeded(x.trust, quorum.SaidGone(op.Votes)); on != 0 {
 			h.noteWrite()
-			repair = x.core.repair(&h.spec, memory, x.call, on, x.core.now)
+			repair = x.core.round.repair(&h.spec, memory, x.call, on, x.core.now)
 		}
 	}
 	return h.left(now), repair, nil
@@ -142,7 +142,7 @@ func (x *extension) observe(ctx context.Context, op Op, left time.Duration, e *R
 			x.call.failures = 1
 		}
 	}
-	x.core.observeRound(ctx, op, x.hold.key, x.call, left, e)
+	x.core.observeRound(ctx, op, x.hold.spec.key, x.call, left, e)
 }
 
 // errUnlocked is the result of an extension whose lock was unlocked meanwhile.

@@ -259,7 +259,7 @@ func TestNoRenewalAfterUnlock(t *testing.T) {
 		for at := -3 * time.Millisecond; at <= 5*time.Millisecond; at += 100 * time.Microsecond {
 			m := taken(t, c)
 			held, _ := m.KeepAlive(t.Context())
-			time.Sleep(m.Remaining() - (ttl - m.term.Drift) + ttl/quorum.RenewAfter + at)
+			time.Sleep(m.Remaining() - (ttl - m.spec.term.Drift) + ttl/quorum.RenewAfter + at)
 			require.NoError(t, m.Unlock(t.Context()))
 			require.Equal(t, context.Canceled, context.Cause(held), "an unlock is no loss")
 		}
@@ -330,7 +330,7 @@ func TestRenewalsShareBursts(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		n := bearable(3000)
 		bursts := &countingRounds{rounds: r}
-		c.rounds = bursts
+		c.round.rounds = bursts
 		for i := range n {
 			m := c.NewMutex(string(rune('a'+i%26))+time.Duration(i).String(), ttl)
 			require.NoError(t, m.TryLock(t.Context()))

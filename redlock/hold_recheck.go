@@ -126,11 +126,11 @@ func (r *rechecker) recheck(holds []*hold) { r.ask(holds, r.renewer.loseUnseen) 
 func (r *rechecker) ask(holds []*hold, lose func(h *hold, token []byte, failure *RoundError)) {
 	var posted []extension
 	for _, h := range holds {
-		x := extension{core: r.core, hold: h, call: r.core.takeCall()}
+		x := extension{core: r.core, hold: h, call: r.core.round.takeCall()}
 		if x.post() {
 			posted = append(posted, x)
 		} else {
-			r.core.putCall(x.call)
+			r.core.round.putCall(x.call)
 		}
 	}
 	// All rounds were posted at the same time. Those with the shortest timeout are completed first, so that none
@@ -138,7 +138,7 @@ func (r *rechecker) ask(holds []*hold, lose func(h *hold, token []byte, failure 
 	slices.SortFunc(posted, func(x, y extension) int { return cmp.Compare(x.call.op.Timeout, y.call.op.Timeout) })
 	for _, x := range posted {
 		r.complete(x, lose)
-		r.core.putCall(x.call)
+		r.core.round.putCall(x.call)
 	}
 }
 
@@ -148,20 +148,20 @@ func (r *rechecker) ask(holds []*hold, lose func(h *hold, token []byte, failure 
 func (r *rechecker) complete(x extension, lose func(h *hold, token []byte, failure *RoundError)) {
 	ctx := context.Background()
 	defer x.hold.unpin()
-	err := r.core.rounds.Wait(ctx, &x.call.op)
+	err := r.core.round.rounds.Wait(ctx, &x.call.op)
 	if err == mux.ErrTimeout && !quorum.Count(x.call.op.Votes, err).Lost() && x.post() {
 		x.hold.unpin() // for the first round
-		err = r.core.rounds.Wait(ctx, &x.call.op)
+		err = r.core.round.rounds.Wait(ctx, &x.call.op)
 	}
 	left, repair, reason := x.complete(err, true)
-	r.core.forget(repair)
+	r.core.round.forget(repair)
 	r.renewer.askAgain(x.hold)
 	if reason == ErrClosed { // the lock is not lost by that
 		return
 	}
 	var e *RoundError
 	if reason != nil && reason != errUnlocked {
-		e = r.core.failure(OpRecheck, x.hold.key, x.call, err, reason)
+		e = r.core.failure(OpRecheck, x.hold.spec.key, x.call, err, reason)
 		e.note = replaced
 		lose(x.hold, x.call.token, e)
 	}

@@ -126,7 +126,7 @@ func TestARecheckedLockIsNotAnothers(t *testing.T) {
 				})
 			}
 		})
-		c.rounds = &forgetfulRounds{rounds: r, c: c, forget: func() {
+		c.round.rounds = &forgetfulRounds{rounds: r, c: c, forget: func() {
 			time.Sleep(2 * time.Millisecond) // until the stragglers are there, too
 			r.set(flush, 0, 1)
 		}}
@@ -161,7 +161,7 @@ func (f *forgetfulRounds) Do(ctx context.Context, op *mux.Op) error {
 func TestStaleSuccessIsReleased(t *testing.T) {
 	simulated(t, 3, Config{DriftFactor: 0.5}, func(t *testing.T, c *Client, r *fakeRounds) {
 		c.groups = true
-		c.rounds = &switchingRounds{r, c}
+		c.round.rounds = &switchingRounds{r, c}
 		now, looks := c.now, 0
 		c.now = func() time.Duration {
 			if looks++; looks == 2 { // before the recheck
@@ -196,7 +196,7 @@ func TestRecheckRevivesNothing(t *testing.T) {
 		c.groups = true
 		m := taken(t, c)
 		time.Sleep(m.Remaining() - 5*time.Millisecond)
-		c.rounds = r.late(50 * time.Millisecond)
+		c.round.rounds = r.late(50 * time.Millisecond)
 		c.rechecker.recheckAll()
 		require.Zero(t, m.Remaining())
 	})
@@ -270,7 +270,7 @@ func TestASwitchDuringARecheckIsRecheckedToo(t *testing.T) {
 			}
 		})
 		first := true
-		c.rounds = &hookedRounds{rounds: r, waited: func(_ context.Context, op *mux.Op) {
+		c.round.rounds = &hookedRounds{rounds: r, waited: func(_ context.Context, op *mux.Op) {
 			if first && asks(op, kind.ExtendScript) {
 				first = false
 				for i := range 3 {
@@ -294,7 +294,7 @@ func TestARecheckThatHasFoundALossIsNotRepeated(t *testing.T) {
 		r.set(freeze, 2)
 		began := time.Now()
 		c.rechecker.recheck([]*hold{&m.hold})
-		require.Less(t, time.Since(began), 3*m.timeout/2, "its holder need not wait for another round")
+		require.Less(t, time.Since(began), 3*m.spec.timeout/2, "its holder need not wait for another round")
 		require.Zero(t, m.Remaining())
 		r.set(thaw, 2)
 		require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)

@@ -161,11 +161,13 @@ func (all *relays) begin(s *spec, token []byte) *relay {
 	r.line.answer.Store(unanswered)
 	r.holder, r.until, r.given, r.over, r.released, r.fence = nil, 0, false, false, false, 0
 	now := all.core.now()
-	r.began, r.turnEnds, r.ends = now, now+r.turn(), now+max(relayMost, relayMostTrips*all.core.rounds.RTT())
+	r.began, r.turnEnds, r.ends = now, now+r.turn(), now+max(relayMost, relayMostTrips*all.core.round.rounds.RTT())
 	return r
 }
 
-func (r *relay) turn() time.Duration { return max(relayTurn, relayTurnTrips*r.of.core.rounds.RTT()) }
+func (r *relay) turn() time.Duration {
+	return max(relayTurn, relayTurnTrips*r.of.core.round.rounds.RTT())
+}
 
 // drop makes the relay another lock's. It is not dropped while the queue master is asked.
 func (r *relay) drop() {
@@ -237,11 +239,11 @@ func (r *relay) end(rel *release) (shared bool) {
 		rel.shared = true
 		r.waiting = append(r.waiting, rel)
 	}
-	r.last = r.of.core.takeCall()
+	r.last = r.of.core.round.takeCall()
 	r.last.release(r.spec, r.token)
 	r.last.op.Suspect, r.last.op.Unless = r.sets.Doubted()
 	r.last.asText() // nobody waits for the answers who follows
-	r.of.core.post(r.last)
+	r.of.core.round.post(r.last)
 	return true
 }
 
@@ -249,7 +251,7 @@ func (r *relay) end(rel *release) (shared bool) {
 // leaves the lock on the masters for the rest, if rest is above 0.
 func (r *relay) giveBack(c *core, s *spec, token []byte, rest time.Duration) {
 	if r == nil || !r.end(nil) {
-		c.sendRelease(s, token, rest)
+		c.round.sendRelease(s, token, rest)
 	}
 }
 
@@ -258,7 +260,7 @@ func (r *relay) serve() {
 	defer r.of.running.Done()
 	c := r.of.core
 	for k := r.next(); k != nil; k = r.next() {
-		err := c.rounds.Wait(context.Background(), &k.op)
+		err := c.round.rounds.Wait(context.Background(), &k.op)
 		lost, tell := r.complete(k, err)
 		if tell != nil { // not here: a context may unlock when it is called, and then waits for this goroutine
 			r.of.running.Go(tell)
@@ -270,7 +272,7 @@ func (r *relay) serve() {
 		if r.spec.numbers != nil && k.op.Persist == 0 {
 			r.number(k, err)
 		}
-		c.putCall(k)
+		c.round.putCall(k)
 	}
 }
 
@@ -292,7 +294,7 @@ func (r *relay) next() *call {
 		return nil
 	}
 	c := r.of.core
-	k = c.takeCall()
+	k = c.round.takeCall()
 	h := r.holder
 	if h != nil { // nothing may come between what it says and the round
 		h.mu.Lock()
@@ -308,16 +310,16 @@ func (r *relay) next() *call {
 	}
 	switch {
 	case r.spec.numbers != nil:
-		k.pass(r.spec, r.token, max(c.hints.next(), r.before+1), ttl)
+		k.pass(r.spec, r.token, max(c.round.hints.next(), r.before+1), ttl)
 	case ttl > 0:
 		k.extend(r.spec, r.token, 0, ttl)
 		k.op.Lease, k.op.Epoch = &r.lease, r.lease.epoch.Load()
-		k.op.Grace = c.shortTimeout(r.spec.timeout, minShortTimeout)
+		k.op.Grace = c.round.shortTimeout(r.spec.timeout, minShortTimeout)
 	default:
 		k.read(r.spec, r.token)
 		k.op.Lease, k.op.Epoch = &r.lease, r.lease.epoch.Load() // its text must not follow the last holder's release
 	}
-	r.trust = c.beginRound(&r.sets, k)
+	r.trust = c.round.beginRound(&r.sets, k)
 	k.op.Awaited = true // serve writes it, when no lock is held
 	r.round = [2]*mux.Op{&k.op}
 	n := 1
@@ -325,7 +327,7 @@ func (r *relay) next() *call {
 		r.round[1] = &r.line.op
 		n = 2
 	}
-	c.rounds.Post(r.round[:n]...)
+	c.round.rounds.Post(r.round[:n]...)
 	return k
 }
 
@@ -340,10 +342,10 @@ func (r *relay) number(k *call, err error) {
 		until = limit
 	}
 	r.mu.Unlock()
-	c.hints.learn(k.op.Votes)
+	c.round.hints.learn(k.op.Votes)
 	why := quorum.Count(k.op.Votes, err).Acquired(c.now(), limit)
 	if why == nil {
-		if again, e := c.agreeOnFence(context.Background(), r.spec, k); again {
+		if again, e := c.round.agreeOnFence(context.Background(), r.spec, k); again {
 			c.stats.raised.Add(1)
 			why = quorum.Count(k.op.Votes, e).Acquired(c.now(), limit)
 		}
@@ -377,9 +379,9 @@ func (r *relay) complete(k *call, err error) (lost bool, tell func()) {
 		h.mu.Lock()
 	}
 	releases := k.op.Persist > 0 // its votes say the same to all who share it, and nobody has the lock
-	c.judge(&r.sets, r.trust, k)
+	c.round.judge(&r.sets, r.trust, k)
 	t := quorum.Count(k.op.Votes, err)
-	if far, _ := c.hints.unbelieved(k.op.Votes); far != 0 { // they have the lock
+	if far, _ := c.round.hints.unbelieved(k.op.Votes); far != 0 { // they have the lock
 		t.Yes, t.Failed = t.Yes+far.Len(), t.Failed-far.Len()
 	}
 	reason := t.Released(false, r.lost.Load())
@@ -418,7 +420,7 @@ func (r *relay) repair(k *call, h *hold) {
 	if h != nil {
 		h.noteWrite()
 	}
-	r.of.core.forget(r.of.core.repair(r.spec, &r.sets, k, on, r.of.core.now))
+	r.of.core.round.forget(r.of.core.round.repair(r.spec, &r.sets, k, on, r.of.core.now))
 }
 
 // prolong moves the end of the validity after a round that has extended the lock. It returns why the lock was not
@@ -447,7 +449,7 @@ func (r *relay) ask() bool {
 	if r.of.othersWait == nil || len(names) > 1 || q.asking.Load() || !r.of.othersWait(q, names[0]) {
 		return false
 	}
-	q.op.Timeout, q.op.OnDecided, q.op.Awaited = r.of.core.shortTimeout(r.spec.timeout, minShortTimeout), q.onDecided, true
+	q.op.Timeout, q.op.OnDecided, q.op.Awaited = r.of.core.round.shortTimeout(r.spec.timeout, minShortTimeout), q.onDecided, true
 	q.asking.Store(true)
 	return true
 }

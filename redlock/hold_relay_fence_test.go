@@ -153,7 +153,7 @@ func TestAWaiterLeavesBeforeItHasItsNumber(t *testing.T) {
 // Close releases a lock whose next holder has no number yet.
 func TestCloseReleasesALockThatIsBeingCounted(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		c.rounds = &graceRounds{rounds: r}
+		c.round.rounds = &graceRounds{rounds: r}
 		all := runners(t, c, 1, WithFence())
 		token := all[0].secretly()
 		require.NoError(t, all[0].Release())

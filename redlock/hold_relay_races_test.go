@@ -65,7 +65,7 @@ func TestASharedRoundThatIsLateSaysHowLongItHad(t *testing.T) {
 		var e *RoundError
 		require.ErrorAs(t, soon(t, all[0].unlocked), &e)
 		require.ErrorIs(t, e, ErrNoQuorum)
-		require.Equal(t, all[0].timeout, e.limit)
+		require.Equal(t, all[0].spec.timeout, e.limit)
 		r.set(thaw, 0, 1)
 	})
 }
@@ -76,7 +76,7 @@ func TestAnExtendOfTheNextHolderHidesNoLoss(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		arrived := make(chan struct{})
 		var once sync.Once
-		c.rounds = &hookedRounds{rounds: r, waited: func(_ context.Context, op *mux.Op) {
+		c.round.rounds = &hookedRounds{rounds: r, waited: func(_ context.Context, op *mux.Op) {
 			if strings.Contains(string(op.Command), kind.ReadScript.Hash) {
 				once.Do(func() { <-arrived }) // its answers are there, and are not judged yet
 			}
@@ -107,7 +107,7 @@ func TestAnExtensionThatIsJudgedLateEndsNothing(t *testing.T) {
 			arrived := make(chan struct{})
 			var armed atomic.Bool
 			var late atomic.Pointer[mux.Op]
-			c.rounds = &hookedRounds{rounds: r, posting: func(op *mux.Op) {
+			c.round.rounds = &hookedRounds{rounds: r, posting: func(op *mux.Op) {
 				if armed.Load() {
 					late.CompareAndSwap(nil, op)
 				}
@@ -203,7 +203,7 @@ func (c *graceRounds) Close() error {
 func TestCloseReleasesALockThatIsGiven(t *testing.T) {
 	observer := onEvent(EventWake, func(_ *Event) { time.Sleep(200 * time.Millisecond) })
 	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
-		c.rounds = &graceRounds{rounds: r}
+		c.round.rounds = &graceRounds{rounds: r}
 		all := runners(t, c, 1)
 		token := all[0].secretly()
 		require.NoError(t, all[0].Release())
@@ -309,7 +309,7 @@ func TestAWaiterThatLeavesReleasesBeforeCloseLooks(t *testing.T) {
 				}
 			}
 		}
-		c.rounds = &hookedRounds{rounds: r, posting: looks, sending: looks}
+		c.round.rounds = &hookedRounds{rounds: r, posting: looks, sending: looks}
 		m := runners(t, c, 0)[0]
 		next := waitsFor(t, c, ctx)
 		release := "release k " + m.secretly()

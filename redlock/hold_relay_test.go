@@ -58,7 +58,7 @@ func soon(t *testing.T, results <-chan error) error {
 
 // runners returns a Mutex that has the lock, and others that wait for it, until the masters notify them.
 func runners(t *testing.T, c *Client, n int, opts ...Option) []*runner {
-	rounds := c.rounds
+	rounds := c.round.rounds
 	switch r := rounds.(type) {
 	case *hookedRounds:
 		rounds = r.rounds
@@ -775,7 +775,7 @@ func TestALockThatIsGivenWaitsForNoQuestionThatComes(t *testing.T) {
 	masters.Pause(2)
 	left := make(chan error, 1)
 	var once sync.Once
-	c.rounds = &askedRounds{rounds: c.rounds, asking: func(op *mux.Op) {
+	c.round.rounds = &askedRounds{rounds: c.round.rounds, asking: func(op *mux.Op) {
 		if op.Replies != 2 { // no look
 			return
 		}

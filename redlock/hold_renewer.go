@@ -110,9 +110,9 @@ func (r *renewer) addTo(ctx context.Context, h *hold, awaitsSecond bool) *keepAl
 	k.until.Store(int64(h.until))
 	switch {
 	case r.closed:
-		k.why = lostTo(h.key, ErrClosed)
+		k.why = lostTo(h.spec.key, ErrClosed)
 	case h.state(now) != stateHeld || h.awaitsSecond() != awaitsSecond:
-		k.why = lostTo(h.key, ErrNotHeld)
+		k.why = lostTo(h.spec.key, ErrNotHeld)
 	default:
 		k.fence, k.backing = h.fence, h.backing
 		k.lease, k.epoch = &h.lease, h.lease.epoch.Load()
@@ -120,7 +120,7 @@ func (r *renewer) addTo(ctx context.Context, h *hold, awaitsSecond bool) *keepAl
 			k.lifetimeEnd = clock.After(cmp.Or(h.takenAt, now), h.lifetime) // counts from now if the lock was handed over
 		}
 		k.sibling, h.keepAlives = h.keepAlives, k
-		if h.notifiable() {
+		if h.spec.notifiable() {
 			k.askAt = max(askFrom(cmp.Or(h.takenAt, now)), now)
 		}
 		r.schedule(k)
@@ -129,7 +129,7 @@ func (r *renewer) addTo(ctx context.Context, h *hold, awaitsSecond bool) *keepAl
 	}
 	why := k.why // read under mu: the renewer may set it later
 	if why == nil && r.shut {
-		why = shutDown(h.key)
+		why = shutDown(h.spec.key)
 	}
 	h.mu.Unlock()
 	r.mu.Unlock()
@@ -144,7 +144,7 @@ func (r *renewer) schedule(k *keepAlive) {
 	until := time.Duration(k.until.Load())
 	k.renewAt = clock.Forever
 	if until < k.lifetimeEnd {
-		k.renewAt = k.hold.term.Due(until)
+		k.renewAt = k.hold.spec.term.Due(until)
 	}
 	r.heedPending(k)
 	k.setNext()
@@ -192,7 +192,7 @@ func (r *renewer) finish(over []*keepAlive) {
 	cancelAll(over)
 	for _, k := range over {
 		if k.lost() {
-			if e := r.core.events.begin(k, EventLost, k.hold.key); e != nil {
+			if e := r.core.events.begin(k, EventLost, k.hold.spec.key); e != nil {
 				e.Err = k.why
 				r.core.events.end(e)
 			}
@@ -284,7 +284,7 @@ func (r *renewer) noteLostBut(h *hold, token []byte, failure *RoundError, unseen
 	return func() {
 		func() {
 			if !stays {
-				defer r.core.sendRelease(&h.spec, token, rest) // also if a context panics
+				defer r.core.round.sendRelease(&h.spec, token, rest) // also if a context panics
 			}
 			cancelAll(over) // before the release, after which another can take the lock
 		}()
@@ -309,7 +309,7 @@ func (r *renewer) giveBack(h *hold, token []byte, rest time.Duration, failure *R
 	defer in.giveBack(r.core, &h.spec, token, rest) // also if a context panics
 	defer second.unlockNoWait()
 	if untold {
-		defer r.core.observeLetGo(h.key, token, true)
+		defer r.core.observeLetGo(h.spec.key, token, true)
 	}
 	r.finish(over)
 }
@@ -360,7 +360,7 @@ func (r *renewer) shutdown() {
 	all := slices.Clone(r.heap)
 	r.mu.Unlock()
 	for _, k := range all {
-		defer k.cancel(shutDown(k.hold.key)) // all of them even if a context panics
+		defer k.cancel(shutDown(k.hold.spec.key)) // all of them even if a context panics
 	}
 }
 
@@ -371,7 +371,7 @@ func (r *renewer) close() {
 	var over []*keepAlive
 	for len(r.heap) > 0 {
 		k := r.heap[0]
-		r.remove(k, lostTo(k.hold.key, ErrClosed))
+		r.remove(k, lostTo(k.hold.spec.key, ErrClosed))
 		over = append(over, k)
 	}
 	r.arm(0)
@@ -422,22 +422,22 @@ func (r *renewer) run() {
 		// that none waits for longer than its own timeout.
 		slices.SortFunc(b.renewals, func(x, y renewal) int { return cmp.Compare(x.call.op.Timeout, y.call.op.Timeout) })
 		for _, x := range b.renewals {
-			if repair := r.complete(x, r.core.rounds.Wait(context.Background(), &x.call.op)); repair != nil {
+			if repair := r.complete(x, r.core.round.rounds.Wait(context.Background(), &x.call.op)); repair != nil {
 				b.repaired = append(b.repaired, repaired{x.keepAlive, repair})
 			}
-			r.core.putCall(x.call)
+			r.core.round.putCall(x.call)
 		}
 		r.mu.Lock()
 		r.sending -= len(b.ops)
 		r.mu.Unlock()
 		for _, x := range b.repaired {
-			r.core.rounds.Wait(context.Background(), &x.call.op)
+			r.core.round.rounds.Wait(context.Background(), &x.call.op)
 			if quorum.SaidYes(x.call.op.Votes) != 0 {
 				r.confirm(x.keepAlive)
 			} else { // the repair has ended what the masters had promised, though another's set has come before it
 				r.askAgain(x.keepAlive.hold)
 			}
-			r.core.putCall(x.call)
+			r.core.round.putCall(x.call)
 		}
 		clear(b.renewals)
 		clear(b.repaired)
@@ -476,12 +476,12 @@ func (r *renewer) post(b *burst) {
 		b.all = append(append(b.all, b.ops...), b.questions...)
 		all = b.all
 	}
-	r.core.rounds.Post(all...)
+	r.core.round.rounds.Post(all...)
 	if b.quiet != nil {
-		r.core.rounds.Forget(b.quiet)
+		r.core.round.rounds.Forget(b.quiet)
 	}
 	for _, op := range b.questions {
-		r.core.rounds.Forget(op)
+		r.core.round.rounds.Forget(op)
 	}
 	clear(b.all)
 	clear(b.questions)
@@ -536,7 +536,7 @@ func (r *renewer) makeBurst(now time.Duration) *burst {
 			break
 		}
 		n++
-		x := renewal{extension: extension{core: r.core, hold: k.hold, call: r.core.takeCall()}, keepAlive: k, confirms: k.confirms}
+		x := renewal{extension: extension{core: r.core, hold: k.hold, call: r.core.round.takeCall()}, keepAlive: k, confirms: k.confirms}
 		k.confirms = false
 		h := k.hold
 		h.mu.Lock()
@@ -549,7 +549,7 @@ func (r *renewer) makeBurst(now time.Duration) *burst {
 		}
 		h.mu.Unlock()
 		if !ours { // it is over, or about to be
-			r.core.putCall(x.call)
+			r.core.round.putCall(x.call)
 			continue
 		}
 		x.call.op.Patient = true
@@ -593,12 +593,12 @@ func (r *renewer) complete(x renewal, err error) (repair *call) {
 	now := r.core.now()
 	left, repair, reason := x.complete(err, k.index >= 0) // a KeepAlive that is over extends nothing
 	if x.confirms {
-		r.core.forget(repair)
+		r.core.round.forget(repair)
 		repair = nil
 	}
 	var e *RoundError
 	if reason != nil && reason != errUnlocked {
-		e = r.core.failure(OpRenew, h.key, x.call, err, reason)
+		e = r.core.failure(OpRenew, h.spec.key, x.call, err, reason)
 		r.core.stats.renewalsFailed.Add(1)
 	}
 	x.call.failures = k.failures
@@ -616,7 +616,7 @@ func (r *renewer) complete(x renewal, err error) (repair *call) {
 				k.renewAt = min(k.renewAt, now)
 			}
 		} else {
-			pause := h.term.TTL / retryAfter
+			pause := h.spec.term.TTL / retryAfter
 			k.renewAt = now + pause + rand.N(pause)
 			r.heedPending(k)
 		}
@@ -640,7 +640,7 @@ func (r *renewer) ask(qs *questions, k *keepAlive, now time.Duration) {
 	h := k.hold
 	s := h.subscription()
 	switch {
-	case !h.notifiable() || s == nil && k.askAt != clock.Forever && now < k.askAt || qs.able == 0:
+	case !h.spec.notifiable() || s == nil && k.askAt != clock.Forever && now < k.askAt || qs.able == 0:
 		return
 	case s == nil:
 		s = r.subscriptions.add(k)
@@ -667,7 +667,7 @@ func (r *renewer) askOnly(now time.Duration) {
 	r.asking = r.asking[:0]
 	all, _ := qs.appendOps(nil, 0)
 	for _, op := range all {
-		r.core.rounds.Send(op)
+		r.core.round.rounds.Send(op)
 	}
 }
 

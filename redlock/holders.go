@@ -79,7 +79,7 @@ func askRow(k *call, key, what string, timeout time.Duration, tracked bool) {
 
 // tally does the round of a call that asks who holds a key, and counts the answers.
 func (c *Client) tally(ctx context.Context, k *call, permits bool) (*census.Tally, error) {
-	err := c.rounds.Do(ctx, &k.op)
+	err := c.round.rounds.Do(ctx, &k.op)
 	t := census.NewTally(len(k.op.Votes))
 	for i := range k.op.Votes {
 		switch v := &k.op.Votes[i]; {
@@ -222,8 +222,8 @@ const tokenLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345
 
 // census asks every master who holds a key, and counts that. The error is nil or a *RoundError.
 func (c *Client) census(ctx context.Context, of Op, key string, o *options) (*census.Tally, error) {
-	k := c.takeCall()
-	defer c.putCall(k)
+	k := c.round.takeCall()
+	defer c.round.putCall(k)
 	if o.permits > 0 {
 		k.ask(census.Values, census.JudgeArray, c.cfg.questionTimeout(), false, kind.NewPermits(c.cfg.Prefix+key, 0, o.permits).Names())
 	} else {
@@ -320,28 +320,28 @@ const explainMin = 50 * time.Millisecond
 // undecided.
 func (m *Mutex) waitError(ctx context.Context, err error, last, cut *RoundError, held bool, failure *RoundError) *RoundError {
 	if err == ErrClosed {
-		return unasked(OpLock, m.key, ErrClosed, "")
+		return unasked(OpLock, m.spec.key, ErrClosed, "")
 	}
-	e := unasked(OpLock, m.key, nil, "")
+	e := unasked(OpLock, m.spec.key, nil, "")
 	switch {
 	case last != nil:
 		*e = *last
 		e.Votes = slices.Clone(last.Votes) // other waiters of its queue have them, too
 	case held:
-		e = ours(m.key, byUs)
+		e = ours(m.spec.key, byUs)
 	case failure != nil:
 		*e = *failure
-		e.Key, e.note, e.detail, e.Votes = m.key, "", 0, slices.Clone(failure.Votes)
+		e.Key, e.note, e.detail, e.Votes = m.spec.key, "", 0, slices.Clone(failure.Votes)
 	case cut != nil:
 		*e = *cut
 	}
 	e.endedBy(ctx, err)
 	if e.reason == ErrHeld && errors.Is(err, context.DeadlineExceeded) {
-		ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.client.shortTimeout(m.timeout, explainMin))
+		ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.client.round.shortTimeout(m.spec.timeout, explainMin))
 		defer cancel()
 		h := m.findHolder(ask)
 		e.names(h)
-		if e.detail == 0 && h.votes > 0 && m.slotted == nil && m.client.renewer.keeps(h.token.Reveal()) {
+		if e.detail == 0 && h.votes > 0 && m.spec.slotted == nil && m.client.renewer.keeps(h.token.Reveal()) {
 			e.note, e.detail = byUs, heldByUs
 		}
 	}
@@ -360,11 +360,11 @@ func (e *RoundError) names(h holderSummary) {
 // held; of readers, the one that expires last; of permits, the one that is free first.
 func (m *Mutex) findHolder(ctx context.Context) (h holderSummary) {
 	c := m.client
-	if m.slotted != nil {
-		t, _ := c.census(ctx, opHolders, m.key, &options{permits: m.slots()}) // the masters that answer are enough
+	if m.spec.slotted != nil {
+		t, _ := c.census(ctx, opHolders, m.spec.key, &options{permits: m.spec.slots()}) // the masters that answer are enough
 		return soonest(t)
 	}
-	return c.inTheWay(ctx, 1, m.names()...)
+	return c.inTheWay(ctx, 1, m.spec.names()...)
 }
 
 // inTheWay asks who holds one of some keys, one after the other. It returns the first holder that so many masters name, or

@@ -28,7 +28,7 @@ func TestScriptsOfTheFence(t *testing.T) {
 		s.numbers = kind.NewFenced(key, ttl, &newHints().Counters)
 		s.kind = s.numbers
 		for step := range 100 {
-			k := c.takeCall()
+			k := c.round.takeCall()
 			token := []byte(fmt.Sprint("token", random.IntN(2)))
 			number := 1 + uint64(random.IntN(200))
 			if random.IntN(2) == 0 {
@@ -73,10 +73,10 @@ func TestScriptsOfTheFence(t *testing.T) {
 			default: // it expires
 				command(t, masters, 0, "DEL", key)
 				want.token = ""
-				c.putCall(k)
+				c.round.putCall(k)
 				continue
 			}
-			require.NoError(t, c.rounds.Do(t.Context(), &k.op))
+			require.NoError(t, c.round.rounds.Do(t.Context(), &k.op))
 			vote := k.op.Votes[0]
 			require.NoError(t, vote.Err)
 			require.Equal(t, reply, vote.Int, "step %d, verb %d", step, verb)
@@ -85,7 +85,7 @@ func TestScriptsOfTheFence(t *testing.T) {
 				command(t, masters, 0, "SET", key, string(token), "KEEPTTL")
 				want.token = string(token)
 			}
-			c.putCall(k)
+			c.round.putCall(k)
 			f, err := masters.Do(0, "GET", "{"+key+"}:fence")
 			require.NoError(t, err)
 			if f == nil {

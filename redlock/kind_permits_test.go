@@ -143,8 +143,8 @@ func TestAnAttemptGoesOnWhenAnotherIsFaster(t *testing.T) {
 		masters := redlocktest.Start(t, 3)
 		c := opened(t, masters.Addrs(), nil)
 		m := c.NewMutex("k", 30*time.Second, WithPermits(k), WithOwner("slow"))
-		real, tried := c.rounds, 0
-		c.rounds = &askedRounds{rounds: real, asking: func(op *mux.Op) {
+		real, tried := c.round.rounds, 0
+		c.round.rounds = &askedRounds{rounds: real, asking: func(op *mux.Op) {
 			if !strings.Contains(string(op.Command), "slow/") {
 				return
 			}
@@ -156,7 +156,7 @@ func TestAnAttemptGoesOnWhenAnotherIsFaster(t *testing.T) {
 			tried++
 		}}
 		err := m.TryLock(t.Context())
-		c.rounds = real
+		c.round.rounds = real
 		require.ErrorIs(t, err, want)
 		require.Equal(t, min(lost+1, 1+8), tried)
 	}
@@ -256,7 +256,7 @@ func TestALockWaitsUntilAnotherNumberIsGone(t *testing.T) {
 		}
 	}))
 	var asked atomic.Int64
-	other.rounds = &askedRounds{rounds: other.rounds, answered: func(*mux.Op) { asked.Add(1) }}
+	other.round.rounds = &askedRounds{rounds: other.round.rounds, answered: func(*mux.Op) { asked.Add(1) }}
 	first := takenPermits(t, c, "k", 2, 1)[0]
 	for i := range 3 {
 		require.Eventually(t, func() bool {
@@ -488,7 +488,7 @@ func TestAMutexHoldsOnePermitOrIsOneReader(t *testing.T) {
 			}
 		}
 		var won atomic.Int64
-		c.rounds = &askedRounds{rounds: c.rounds, answered: func(op *mux.Op) {
+		c.round.rounds = &askedRounds{rounds: c.round.rounds, answered: func(op *mux.Op) {
 			yes := 0
 			for _, v := range op.Votes {
 				if v.Verdict == VerdictYes {

@@ -318,7 +318,7 @@ func compareReadersScripts(t *testing.T, masters *redlocktest.Masters, c *Client
 			// No term ends by itself in this test.
 			ttl := time.Duration(10+10*random.IntN(3)) * time.Minute
 			s := &spec{traits: new(traits), key: key, term: quorum.NewTerm(ttl, 0.01), timeout: hanging, kind: kind.NewShared(key)}
-			k := c.takeCall()
+			k := c.round.takeCall()
 			token := fmt.Sprint("token", random.IntN(12))
 			now, ms := time.Now().UnixMilli(), ttl.Milliseconds()
 			reply, verb := int64(-99), random.IntN(12)
@@ -385,7 +385,7 @@ func compareReadersScripts(t *testing.T, masters *redlocktest.Masters, c *Client
 			}
 			at := fmt.Sprintf("round %d, step %d, verb %d", round, step, verb)
 			if verb <= 6 {
-				require.NoError(t, c.rounds.Do(t.Context(), &k.op), at)
+				require.NoError(t, c.round.rounds.Do(t.Context(), &k.op), at)
 				vote := k.op.Votes[0]
 				require.NoError(t, vote.Err, at)
 				if reply == -99 { // another's key is there
@@ -397,7 +397,7 @@ func compareReadersScripts(t *testing.T, masters *redlocktest.Masters, c *Client
 				require.Equal(t, reply, vote.Int, at)
 				require.Equal(t, reply == 1 || reply == -2 && verb == 6, vote.Verdict == VerdictYes, at)
 			}
-			c.putCall(k)
+			c.round.putCall(k)
 			switch kind := do("TYPE", key); {
 			case want.writer != "":
 				require.Equal(t, want.writer, do("GET", key), at)
@@ -432,9 +432,9 @@ func TestARevokedReaderIsNotSetAgain(t *testing.T) {
 	require.NoError(t, m.TryLock(t.Context()))
 	require.NoError(t, beside.TryLock(t.Context()))
 	c.Revoke(t.Context(), "k", why, WithShared(), WithToken(m.secretly())) // it has not let go
-	k := c.takeCall()
+	k := c.round.takeCall()
 	k.repair(s, []byte(m.Token()), 0, term30, 1)
-	require.NoError(t, c.rounds.Do(t.Context(), &k.op))
+	require.NoError(t, c.round.rounds.Do(t.Context(), &k.op))
 	require.Equal(t, mux.VerdictNo, k.op.Votes[0].Verdict)
 	n, err := masters.Do(0, "ZCARD", "k")
 	require.NoError(t, err)

@@ -408,7 +408,7 @@ func TestLockWithoutAQuorumDoesNotLookHeld(t *testing.T) {
 		for i := range 3 {
 			if i != up {
 				masters.Kill(i)
-				require.Eventually(t, func() bool { return c.rounds.Masters()[i].Phase == mux.Down }, hanging, 5*time.Millisecond)
+				require.Eventually(t, func() bool { return c.round.rounds.Masters()[i].Phase == mux.Down }, hanging, 5*time.Millisecond)
 			}
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)

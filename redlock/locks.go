@@ -169,7 +169,7 @@ func (l *lister) ask(ctx context.Context, of mux.Set, s script.Script, judge mux
 	}
 	l.call.ask(s, judge, l.client.cfg.questionTimeout(), false, nil, args...)
 	l.call.op.Only, l.call.op.Quorum = of, 1
-	err := l.client.rounds.Do(ctx, &l.call.op)
+	err := l.client.round.rounds.Do(ctx, &l.call.op)
 	if err != nil && err != mux.ErrTimeout {
 		l.ended = err
 		return 0

@@ -94,7 +94,7 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 	}
 	err := o.invalid
 	if len(opts) > 0 {
-		if e := o.choose(&m.spec, &c.hints); e != nil {
+		if e := o.choose(&m.spec, &c.round.hints); e != nil {
 			err = e
 		}
 		if _, slot, _ := kind.CutSlot(o.token); slot > 0 {
@@ -105,9 +105,9 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 	switch {
 	case key == "":
 		err = errors.New("the key is empty")
-	case len(m.onMasters()) > maxKey:
-		err = fmt.Errorf("the key has %d bytes, and %d are the most", len(m.onMasters()), maxKey)
-	case kind.Reserved(m.onMasters()):
+	case len(m.spec.onMasters()) > maxKey:
+		err = fmt.Errorf("the key has %d bytes, and %d are the most", len(m.spec.onMasters()), maxKey)
+	case kind.Reserved(m.spec.onMasters()):
 		err = errReserved
 	case ttl > maxTTL:
 		err = fmt.Errorf("TTL %v is beyond a hundred years", ttl)
@@ -123,8 +123,8 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 		err = fmt.Errorf("TTL %v is too short for a round: is its unit missing, as in %d*time.Millisecond?", given, given)
 	case ttl < minTTL:
 		err = fmt.Errorf("TTL %v is too short for a round: %v is the least", given, minTTL)
-	case m.term.Drift >= ttl:
-		err = fmt.Errorf("TTL %v leaves nothing after a clock drift of %v", ttl, m.term.Drift)
+	case m.spec.term.Drift >= ttl:
+		err = fmt.Errorf("TTL %v leaves nothing after a clock drift of %v", ttl, m.spec.term.Drift)
 	}
 	if err != nil {
 		err = m.refused(err)
@@ -136,13 +136,13 @@ const mutexPrefix = "redlock: mutex "
 
 // refused makes the error of a Mutex that cannot be used.
 func (m *Mutex) refused(why error) error {
-	return fmt.Errorf(mutexPrefix+"%s: %w", quoted(m.key), why)
+	return fmt.Errorf(mutexPrefix+"%s: %w", quoted(m.spec.key), why)
 }
 
 // setNextSlot sets the slot of the next attempt, counted from 0 on. It ignores a slot that the
 // lock does not have: a Mutex on the same key with another number of slots has released it.
 func (m *Mutex) setNextSlot(slot int) {
-	if m.slotted != nil && slot < m.slots() {
+	if m.spec.slotted != nil && slot < m.spec.slots() {
 		m.nextSlot.Store(int32(slot) + 1)
 	}
 }
@@ -152,7 +152,7 @@ func (m *Mutex) setNextSlot(slot int) {
 // one.
 func (m *Mutex) slot() int {
 	if m.nextSlot.Load() == 0 {
-		m.nextSlot.CompareAndSwap(0, int32(randomSlot(m.slots()))+1)
+		m.nextSlot.CompareAndSwap(0, int32(randomSlot(m.spec.slots()))+1)
 	}
 	return int(m.nextSlot.Load())
 }
@@ -166,10 +166,10 @@ func (m *Mutex) mustClient() *Client {
 }
 
 // Format prints the key, and not the token, whatever the verb.
-func (m *Mutex) Format(s fmt.State, _ rune) { fmt.Fprintf(s, "redlock.Mutex{%s}", quoted(m.key)) }
+func (m *Mutex) Format(s fmt.State, _ rune) { fmt.Fprintf(s, "redlock.Mutex{%s}", quoted(m.spec.key)) }
 
 // Key returns the key; if there are several, the one that NewMutex was given.
-func (m *Mutex) Key() string { return m.key }
+func (m *Mutex) Key() string { return m.spec.key }
 
 // Token returns the token under which the masters know the lock. Another process needs it to
 // extend or release the lock ([WithToken]). It is empty while the Mutex is unlocked.
@@ -217,7 +217,7 @@ func (m *Mutex) Remaining() time.Duration {
 // checkSecond makes the second lock check whether it is over, and reports whether it is still to
 // be taken.
 func (m *Mutex) checkSecond() bool {
-	if m.second == nil {
+	if m.spec.second == nil {
 		return false
 	}
 	m.mu.Lock()
@@ -237,8 +237,8 @@ func (m *Mutex) clearExpired() {
 		m.mu.Unlock()
 		return
 	}
-	k := c.takeCall() // for its buffer: TryLock allocates nothing
-	defer c.putCall(k)
+	k := c.round.takeCall() // for its buffer: TryLock allocates nothing
+	defer c.round.putCall(k)
 	k.token = append(k.token[:0], m.token()...) // this token never becomes valid again
 	rest := m.lingerTime(c.now)
 	m.mu.Unlock()
@@ -248,7 +248,7 @@ func (m *Mutex) clearExpired() {
 // stale makes the error of a successful round whose votes are no longer trusted. The note says
 // why.
 func (m *Mutex) stale(op Op, k *call, err error, note string) *RoundError {
-	e := m.client.failure(op, m.key, k, err, ErrNoQuorum)
+	e := m.client.failure(op, m.spec.key, k, err, ErrNoQuorum)
 	e.note = note
 	return e
 }
@@ -282,39 +282,39 @@ func (m *Mutex) Extend(ctx context.Context) error {
 func (m *Mutex) extend(ctx context.Context) *RoundError {
 	c := m.client
 	if err := ctx.Err(); err != nil {
-		return unasked(OpExtend, m.key, nil, "").endedBy(ctx, err)
+		return unasked(OpExtend, m.spec.key, nil, "").endedBy(ctx, err)
 	}
 	if m.checkSecond() {
-		return unasked(OpExtend, m.key, ErrNotHeld, "its second lock is not taken yet")
+		return unasked(OpExtend, m.spec.key, ErrNotHeld, "its second lock is not taken yet")
 	}
-	c.guard.Use(m.life()) // if the lock was handed over, this client may not have used its TTL yet
-	x := extension{core: &c.core, hold: &m.hold, call: c.takeCall()}
+	c.guard.Use(m.spec.life()) // if the lock was handed over, this client may not have used its TTL yet
+	x := extension{core: &c.core, hold: &m.hold, call: c.round.takeCall()}
 	k := x.call
-	defer c.putCall(k)
+	defer c.round.putCall(k)
 	switches := c.rechecker.switches.Load()
 	was := x.postFirst()
 	switch was {
 	case stateUnlocked:
-		return unasked(OpExtend, m.key, ErrNotHeld, "not locked")
+		return unasked(OpExtend, m.spec.key, ErrNotHeld, "not locked")
 	case stateExpired, stateLost:
-		return unasked(OpExtend, m.key, ErrNotHeld, "its validity has ended")
+		return unasked(OpExtend, m.spec.key, ErrNotHeld, "its validity has ended")
 	}
 	defer m.unpin()
-	err := c.rounds.Wait(ctx, &k.op)
-	if m.numbers != nil && was == stateHandedOver && quorum.Count(k.op.Votes, err).Answered() == nil {
+	err := c.round.rounds.Wait(ctx, &k.op)
+	if m.spec.numbers != nil && was == stateHandedOver && quorum.Count(k.op.Votes, err).Answered() == nil {
 		x.yes = quorum.SaidYes(k.op.Votes)
-		if again, e := c.agreeOnFence(ctx, &m.spec, k); again {
+		if again, e := c.round.agreeOnFence(ctx, &m.spec, k); again {
 			c.stats.raised.Add(1)
 			err = e
 		}
 	}
 	unbelieved := ""
-	if m.numbers != nil {
-		_, unbelieved = c.hints.unbelieved(k.op.Votes)
+	if m.spec.numbers != nil {
+		_, unbelieved = c.round.hints.unbelieved(k.op.Votes)
 	}
 	m.checkSecond()
 	left, repair, reason := x.complete(err, true)
-	c.forget(repair)
+	c.round.forget(repair)
 	c.renewer.askAgain(&m.hold)
 	mustUndo := reason != nil && x.mustUndo(reason)
 	if reason == errUnlocked { // the release that follows the round undoes it
@@ -330,7 +330,7 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	case stale:
 		e = m.stale(OpExtend, k, err, replaced)
 	case reason != nil:
-		e = c.failure(OpExtend, m.key, k, err, reason)
+		e = c.failure(OpExtend, m.spec.key, k, err, reason)
 	default:
 		c.stats.extended.Add(1)
 	}

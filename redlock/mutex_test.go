@@ -19,7 +19,7 @@ func TestLockIsHandedOverByItsToken(t *testing.T) {
 		require.Zero(t, heir.Remaining(), "its validity is unknown")
 		time.Sleep(time.Second)
 		require.NoError(t, heir.Extend(t.Context()))
-		require.Equal(t, ttl-m.term.Drift-time.Millisecond, heir.Remaining())
+		require.Equal(t, ttl-m.spec.term.Drift-time.Millisecond, heir.Remaining())
 		held, stop := heir.KeepAlive(t.Context())
 		time.Sleep(10 * ttl)
 		require.NoError(t, held.Err())
@@ -170,7 +170,7 @@ func TestRoundTimeoutFollowsTheTTLWithinBounds(t *testing.T) {
 			6 * time.Second:        300 * time.Millisecond,
 			time.Hour:              500 * time.Millisecond,
 		} {
-			require.Equal(t, want, c.NewMutex("k", ttl).timeout)
+			require.Equal(t, want, c.NewMutex("k", ttl).spec.timeout)
 		}
 
 		r.set(freeze, 0, 1)

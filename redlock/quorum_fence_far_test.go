@@ -331,18 +331,18 @@ func TestAClockThatIsFarAhead(t *testing.T) {
 func TestAReaderMendsNothing(t *testing.T) {
 	c, r := newFake(t, 3, Config{})
 	sent := 0
-	c.rounds = &hookedRounds{rounds: r, sending: func(op *mux.Op) {
+	c.round.rounds = &hookedRounds{rounds: r, sending: func(op *mux.Op) {
 		sent++
 		require.Equal(t, mux.Set(0b10), op.Only, "the others have not said that the key is there")
 		require.Empty(t, op.Fallback, "it could come after an extend")
 	}}
-	k := c.takeCall()
-	defer c.putCall(k)
-	c.mend(&c.NewMutex("k", ttl, WithShared(), WithFence()).spec, k, 0b10)
+	k := c.round.takeCall()
+	defer c.round.putCall(k)
+	c.round.mend(&c.NewMutex("k", ttl, WithShared(), WithFence()).spec, k, 0b10)
 	require.Zero(t, sent)
-	c.mend(&c.NewMutex("k", ttl, WithFence()).spec, k, 0)
+	c.round.mend(&c.NewMutex("k", ttl, WithFence()).spec, k, 0)
 	require.Zero(t, sent)
-	c.mend(&c.NewMutex("k", ttl, WithFence()).spec, k, 0b10)
+	c.round.mend(&c.NewMutex("k", ttl, WithFence()).spec, k, 0b10)
 	require.Equal(t, 1, sent)
 }
 

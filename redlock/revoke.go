@@ -160,8 +160,8 @@ func (c *Client) revocable(ctx context.Context, key string, o *options) (tokens 
 
 // revoke revokes the lock that has the token, on one key, and tells the Observers.
 func (c *Client) revoke(ctx context.Context, key, at, token, reason string, shared bool) *RoundError {
-	k := c.takeCall()
-	defer c.putCall(k)
+	k := c.round.takeCall()
+	defer c.round.putCall(k)
 	e := c.revokeBy(ctx, k, key, at, token, reason, shared)
 	c.observeRound(ctx, OpRevoke, key, k, 0, e)
 	return e
@@ -176,7 +176,7 @@ func (c *Client) revoke(ctx context.Context, key, at, token, reason string, shar
 func (c *Client) revokeBy(ctx context.Context, k *call, key, at, token, reason string, shared bool) *RoundError {
 	k.fence, k.about = 0, about{}
 	k.revoke(at, shared, token, reason, c.cfg.questionTimeout())
-	err := c.rounds.Do(ctx, &k.op)
+	err := c.round.rounds.Do(ctx, &k.op)
 	why := quorum.Count(k.op.Votes, err).Released(false, false)
 	if why == nil {
 		return nil

@@ -445,7 +445,7 @@ func TestALateRoundLeavesTheTombstones(t *testing.T) {
 			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 				m := taken(t, c)
 				operator, _ := another(t, r, Config{})
-				c.rounds = r.late(100 * time.Millisecond)
+				c.round.rounds = r.late(100 * time.Millisecond)
 				extended := make(chan error, 1)
 				late(t, r, m)
 				go func() { extended <- m.Extend(t.Context()) }()
@@ -544,11 +544,11 @@ func TestALongTombstoneIsFound(t *testing.T) {
 	m := c.NewMutex("k", time.Minute, WithKeys(keys...), WithOwner(strings.Repeat("o", kind.MaxOwner)))
 	require.NoError(t, m.TryLock(t.Context()))
 	require.NoError(t, c.Revoke(t.Context(), "l7", long))
-	k := c.takeCall()
-	defer c.putCall(k)
+	k := c.round.takeCall()
+	defer c.round.putCall(k)
 	token = m.secretly()
 	k.read(&m.spec, []byte(token))
-	require.NoError(t, c.rounds.Do(t.Context(), &k.op))
+	require.NoError(t, c.round.rounds.Do(t.Context(), &k.op))
 	require.True(t, c.failure(OpUnlock, "k", k, nil, ErrNotHeld).revoked())
 	require.ErrorIs(t, m.Unlock(t.Context()), ErrRevoked)
 }

@@ -98,11 +98,11 @@ func (m *Mutex) Release() error {
 	switch {
 	case was == stateUnlocked:
 		c.releases.put(r)
-		return unasked(OpUnlock, m.key, ErrNotHeld, "not locked")
+		return unasked(OpUnlock, m.spec.key, ErrNotHeld, "not locked")
 	case closed:
-		return unasked(OpUnlock, m.key, ErrClosed, "")
+		return unasked(OpUnlock, m.spec.key, ErrClosed, "")
 	case was.over():
-		return unasked(OpUnlock, m.key, ErrNotHeld, "its validity had ended")
+		return unasked(OpUnlock, m.spec.key, ErrNotHeld, "its validity had ended")
 	}
 	return nil
 }
@@ -122,23 +122,23 @@ func (m *Mutex) unlock(ctx context.Context, linger bool) *RoundError {
 	}()
 	r.lingers, r.awaited = linger, true
 	if m.postRelease(ctx, r) == stateUnlocked {
-		return unasked(OpUnlock, m.key, ErrNotHeld, "not locked")
+		return unasked(OpUnlock, m.spec.key, ErrNotHeld, "not locked")
 	}
 	var err error
 	if r.shared {
 		kept = true // while it is in the relay, also if the context panics
 		err, kept = r.await(ctx)
 	} else {
-		err = c.rounds.Wait(ctx, &r.op)
+		err = c.round.rounds.Wait(ctx, &r.op)
 	}
 	if err != nil && !r.shared && !r.isText() { // it was sent by its hash, and not every master has answered
-		c.sendRelease(&m.spec, r.token, r.ttl)
+		c.round.sendRelease(&m.spec, r.token, r.ttl)
 	}
 	e := r.complete(err)
 	if e != nil {
 		e.blame(ctx, err)
 	}
-	c.observeRound(ctx, OpUnlock, m.key, &r.call, 0, e)
+	c.observeRound(ctx, OpUnlock, m.spec.key, &r.call, 0, e)
 	return e
 }
 
@@ -166,7 +166,7 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 		rest = m.lingerTime(c.now)
 	}
 	r.token = append(r.token[:0], m.token()...)
-	r.key, r.was, r.held, r.fence, r.failures, r.about = m.key, was, held, m.fence, 0, aboutLock(&m.spec)
+	r.key, r.was, r.held, r.fence, r.failures, r.about = m.spec.key, was, held, m.fence, 0, aboutLock(&m.spec)
 	if m.told&toldLoss != 0 {
 		r.failures = 1
 	}
@@ -211,7 +211,7 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 		m.notifyReleased(slot, rest)
 	}
 	if since != 0 {
-		c.subscriptions.noteReleased(now, since, m.names()...)
+		c.subscriptions.noteReleased(now, since, m.spec.names()...)
 		c.stats.hold.add(held)
 	}
 	return was
@@ -228,17 +228,17 @@ func (m *Mutex) post(r *release, rest time.Duration) {
 	if !r.awaited { // then it belongs to the pool once it is posted
 		r.op.OnDecided = r.onDecided
 	}
-	if !r.awaited || !m.client.localQueues.empty(m.names()) {
+	if !r.awaited || !m.client.localQueues.empty(m.spec.names()) {
 		r.asText() // others do not wait for the answers
 	}
-	m.client.post(&r.call)
+	m.client.round.post(&r.call)
 }
 
 // handOver gives the lock, which was taken out of the hold, to the next waiter of this client, if it can. It reports
 // whether it has. in is the lock's relay; nil if it is in none.
 func (m *Mutex) handOver(in *relay, r *release, until time.Duration, switches uint64) bool {
 	c := m.client
-	if c.localQueues.empty(m.names()) || !c.enter() {
+	if c.localQueues.empty(m.spec.names()) || !c.enter() {
 		return false
 	}
 	defer c.attempts.RUnlock()
@@ -249,6 +249,6 @@ func (m *Mutex) handOver(in *relay, r *release, until time.Duration, switches ui
 // looks when the linger is over.
 func (m *Mutex) notifyReleased(slot int, rest time.Duration) {
 	if rest == 0 {
-		m.client.localQueues.released(slot, m.names()...)
+		m.client.localQueues.released(slot, m.spec.names()...)
 	}
 }

@@ -183,8 +183,8 @@ func (gq *globalQueues) enterOne(ctx context.Context, t *ticket, sub *waiterSubs
 		sub.end()
 		at.master = master
 	}
-	k := c.takeCall()
-	defer c.putCall(k)
+	k := c.round.takeCall()
+	defer c.round.putCall(k)
 	enterQueue(&k.request, at.key, t.id, c.now()-t.since, t.owner)
 	v, err := gq.askMaster(ctx, sub, k, master)
 	if err != nil {
@@ -205,8 +205,8 @@ func (gq *globalQueues) renew() {
 	}
 	gq.timer.Reset(entryPause)
 	c := gq.core
-	r := c.takeStates()
-	defer c.putStates(r)
+	r := c.round.takeStates()
+	defer c.round.putStates(r)
 	for t, sub := range gq.heads {
 		for i := range t.entries {
 			at := &t.entries[i]
@@ -217,8 +217,8 @@ func (gq *globalQueues) renew() {
 			}
 		}
 	}
-	k := c.takeCall()
-	defer c.putCall(k)
+	k := c.round.takeCall()
+	defer c.round.putCall(k)
 	for master := range r.states {
 		beginRenewals(&k.request)
 		for t := range gq.heads {
@@ -243,7 +243,7 @@ func (gq *globalQueues) renew() {
 func (gq *globalQueues) send(k *call, master int, persist time.Duration) {
 	k.prepare(0)
 	k.op.Only, k.op.Quorum, k.op.Persist = mux.Set(0).With(master), 1, persist
-	gq.core.rounds.Send(&k.op)
+	gq.core.round.rounds.Send(&k.op)
 }
 
 // othersWait makes a question of one round ask the queue master of a name whether anybody but this client's writers
@@ -269,8 +269,8 @@ func (gq *globalQueues) othersWait(q *question, name string) bool {
 // queueMaster returns the queue master of a name. It is the same for all clients that see the same masters up. ok is
 // false if there is no such master, or if its queues are not used now, or if the queue would be another lock's, too.
 func (gq *globalQueues) queueMaster(name string) (master int, ok bool) {
-	r := gq.core.takeStates()
-	defer gq.core.putStates(r)
+	r := gq.core.round.takeStates()
+	defer gq.core.round.putStates(r)
 	return gq.queueMasterOf(name, r.states)
 }
 
@@ -324,8 +324,8 @@ func (gq *globalQueues) awaitPredecessor(ctx context.Context, t *ticket, sub *wa
 	t.predecessorNotice, t.awaited = t.awaited, t.predecessorNotice
 	notice := unsafe.String(unsafe.SliceData(t.awaited), len(t.awaited))
 	sub.listen(1, 1, notice)
-	k := gq.core.takeCall()
-	defer gq.core.putCall(k)
+	k := gq.core.round.takeCall()
+	defer gq.core.round.putCall(k)
 	k.request.Reset()
 	kind.Plain{}.Look(&k.request, notice)
 	v, err := gq.askMaster(ctx, sub, k, at.master)
@@ -340,7 +340,7 @@ func (gq *globalQueues) awaitPredecessor(ctx context.Context, t *ticket, sub *wa
 // only this queue is at fault, the client does not use the master's queues for a while then.
 func (gq *globalQueues) askMaster(ctx context.Context, sub *waiterSubscription, k *call, master int) (*mux.Vote, error) {
 	c := gq.core
-	k.prepare(c.shortTimeout(entryPause/2, minQueueTimeout))
+	k.prepare(c.round.shortTimeout(entryPause/2, minQueueTimeout))
 	k.op.Only, k.op.Quorum, k.op.Keep = mux.Set(0).With(master), 1, true
 	if err := sub.ask(ctx, c, k); err != nil && err != mux.ErrTimeout {
 		return nil, err
@@ -366,12 +366,12 @@ func (gq *globalQueues) askPlace(t *ticket, timeout time.Duration) *call {
 	if len(t.entries) == 0 {
 		return nil
 	}
-	k := gq.core.takeCall()
+	k := gq.core.round.takeCall()
 	at := &t.entries[len(t.entries)-1]
 	askPlace(&k.request, at.key, t.id)
 	k.prepare(timeout)
 	k.op.Only, k.op.Quorum, k.op.Keep = mux.Set(0).With(at.master), 1, true
-	gq.core.post(k)
+	gq.core.round.post(k)
 	return k
 }
 
@@ -381,8 +381,8 @@ func (gq *globalQueues) readPlace(k *call) (place, of int) {
 	if k == nil {
 		return 0, 0
 	}
-	defer gq.core.putCall(k)
-	if gq.core.rounds.Wait(context.Background(), &k.op) != nil { // it has a short timeout
+	defer gq.core.round.putCall(k)
+	if gq.core.round.rounds.Wait(context.Background(), &k.op) != nil { // it has a short timeout
 		return 0, 0
 	}
 	for i := range k.op.Votes {
@@ -469,8 +469,8 @@ func (gq *globalQueues) close() {
 // the entry has ended anyway.
 func (gq *globalQueues) endEntry(at *entry, id []byte) {
 	c := gq.core
-	k := c.takeCall()
-	defer c.putCall(k)
+	k := c.round.takeCall()
+	defer c.round.putCall(k)
 	leaveQueue(&k.request, at.key, id)
 	gq.send(k, at.master, kind.EntryLife)
 }

@@ -30,7 +30,7 @@ func queueLength(t *testing.T, masters *redlocktest.Masters, key string) (n int)
 func queuesUp(t *testing.T, masters *redlocktest.Masters, m *Mutex, behind int) <-chan error {
 	t.Helper()
 	done := locks(t, m)
-	require.Eventually(t, func() bool { return queueLength(t, masters, m.names()[0]) == behind+1 }, hanging, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return queueLength(t, masters, m.spec.names()[0]) == behind+1 }, hanging, 5*time.Millisecond)
 	return done
 }
 
@@ -76,15 +76,15 @@ func (r *countedRounds) Post(ops ...*mux.Op) {
 // asked for its place before it waits for the masters' word.
 func readersQueueUp(t *testing.T, masters *redlocktest.Masters, m *Mutex, readers int) <-chan error {
 	t.Helper()
-	counted := &countedRounds{rounds: m.client.rounds}
-	m.client.rounds = counted
+	counted := &countedRounds{rounds: m.client.round.rounds}
+	m.client.round.rounds = counted
 	done := locks(t, m)
 	require.Eventually(t, func() bool { return m.client.notices.sleepOn("") }, hanging, 5*time.Millisecond)
 	require.Eventually(t, func() bool { return counted.stood.Load() > 0 }, hanging, 5*time.Millisecond)
 	require.Eventually(t, func() bool {
 		n := 0
 		for i := range masters.N() {
-			v, err := masters.Do(i, "ZRANGE", queueKey(m.key), "0", "-1")
+			v, err := masters.Do(i, "ZRANGE", queueKey(m.spec.key), "0", "-1")
 			require.NoError(t, err)
 			for _, id := range v.([]any) {
 				if id := id.(string); reads(id) && id != kind.ReaderMark {
@@ -182,8 +182,8 @@ func TestReadersAmongReadersNeedNoEntry(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	clients := openedTimes(t, 3, Config{Masters: masters.Addrs()})
-	counted := &countedRounds{rounds: clients[0].rounds}
-	clients[0].rounds = counted
+	counted := &countedRounds{rounds: clients[0].round.rounds}
+	clients[0].round.rounds = counted
 	var held []*Mutex
 	for _, c := range clients {
 		for range 3 {
@@ -332,7 +332,7 @@ func TestNobodyWaitsForTheDeadWhenTheClockIsSetBack(t *testing.T) {
 		dead = append(dead, c)
 	}
 	for _, c := range dead {
-		require.NoError(t, c.rounds.Close()) // its sockets; it can say nothing more
+		require.NoError(t, c.round.rounds.Close()) // its sockets; it can say nothing more
 	}
 	masters.Jump(queueMasterOf(t, holder, "k"), -time.Hour)
 	done := locks(t, opened(t, masters.Addrs(), nil).NewMutex("k", term30))
@@ -363,7 +363,7 @@ func TestWhoLeavesTakesThePredecessorsNoticeAway(t *testing.T) {
 	}
 	require.True(t, there())
 	command(t, masters, i, "PERSIST", notice) // if it is left, it stays
-	require.NoError(t, dies.rounds.Close())
+	require.NoError(t, dies.round.rounds.Close())
 	leave() // Close would wait for a moment only
 	require.ErrorIs(t, conntest.Soon(t, "it returns", done), context.Canceled)
 	require.Eventually(t, func() bool { return !there() }, hanging, 5*time.Millisecond)

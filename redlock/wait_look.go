@@ -51,7 +51,7 @@ func (ss *subscriptions) putView(v *view) { ss.views.Put(v) }
 func (ss *subscriptions) look(ctx context.Context, s *spec, sub *waiterSubscription) (lookResult, error) {
 	all := ss.takeView()
 	defer ss.putView(all)
-	if err := ss.read(ctx, s, sub, all, ss.core.shortTimeout(s.timeout, minShortTimeout+time.Duration(s.slots())*slotTimeout)); err != nil {
+	if err := ss.read(ctx, s, sub, all, ss.core.round.shortTimeout(s.timeout, minShortTimeout+time.Duration(s.slots())*slotTimeout)); err != nil {
 		return lookResult{}, err
 	}
 	ss.core.notices.mu.Lock()
@@ -77,7 +77,7 @@ func (ss *subscriptions) look(ctx context.Context, s *spec, sub *waiterSubscript
 func (ss *subscriptions) find(ctx context.Context, s *spec, sub *waiterSubscription) (slot int, found bool) {
 	view := ss.takeView()
 	defer ss.putView(view)
-	short := ss.core.shortTimeout(s.timeout, minShortTimeout+time.Duration(s.slots())*slotTimeout)
+	short := ss.core.round.shortTimeout(s.timeout, minShortTimeout+time.Duration(s.slots())*slotTimeout)
 	for _, timeout := range [...]time.Duration{short, s.timeout} {
 		if ss.read(ctx, s, sub, view, timeout) != nil {
 			return 0, false
@@ -100,14 +100,14 @@ func (ss *subscriptions) find(ctx context.Context, s *spec, sub *waiterSubscript
 // read reads the key, or all slots, on all masters.
 func (ss *subscriptions) read(ctx context.Context, s *spec, sub *waiterSubscription, into *view, timeout time.Duration) error {
 	c := ss.core
-	k := c.takeCall()
-	defer c.putCall(k)
+	k := c.round.takeCall()
+	defer c.round.putCall(k)
 	k.look(s, timeout)
 	err := sub.ask(ctx, c, k)
 	if err != nil && err != mux.ErrTimeout {
 		return err
 	}
-	now, notifying := c.now(), c.notifying()
+	now, notifying := c.now(), c.round.notifying()
 	n, slots := len(k.op.Votes), s.slots()
 	into.slots = slices.Grow(into.slots[:0], slots)[:slots]
 	clear(into.slots)
@@ -153,5 +153,5 @@ func (ss *subscriptions) read(ctx context.Context, s *spec, sub *waiterSubscript
 
 // tracked reports whether enough masters are up and can notify: no majority can become free without one of them.
 func (ss *subscriptions) tracked() bool {
-	return ss.core.notifying().Len() > len(ss.core.masters)-ss.quorum
+	return ss.core.round.notifying().Len() > len(ss.core.masters)-ss.quorum
 }

@@ -80,7 +80,7 @@ func TestAWriterTakesAwayAnIntentThatWasNotAnswered(t *testing.T) {
 	require.NoError(t, there.Lock(t.Context()))
 	members(t, masters, there, 3)
 	ctx, cancel := context.WithCancel(t.Context())
-	other.rounds = &unansweredRounds{other.rounds, cancel}
+	other.round.rounds = &unansweredRounds{other.round.rounds, cancel}
 	gaveUp := make(chan error, 1)
 	go func() { gaveUp <- other.NewMutex("k", term30).Lock(ctx) }()
 	late := c.NewMutex("k", term30, WithShared())
@@ -113,7 +113,7 @@ func TestAWriterTakesAwayAnIntentThatCameLate(t *testing.T) {
 	writes("a writer")
 	ctx, cancel := context.WithCancel(t.Context())
 	decided := make(chan error, 1)
-	other.rounds = &lateIntent{other.rounds, func(err error) {
+	other.round.rounds = &lateIntent{other.round.rounds, func(err error) {
 		decided <- err
 		cancel()
 	}, func() { masters.Pause(late) }}
@@ -217,7 +217,7 @@ func TestAReaderIsNotifiedThatAnIntentHasGone(t *testing.T) {
 	defer w.end()
 	told := sleeps(t, w)
 	require.Eventually(t, func() bool { // a look is brief, and a busy machine may not answer it
-		w.listen(m.slots(), c.subscriptions.quorum, m.names()...)
+		w.listen(m.spec.slots(), c.subscriptions.quorum, m.spec.names()...)
 		p, err := c.subscriptions.look(t.Context(), &m.spec, w)
 		require.NoError(t, err)
 		require.False(t, p.free)
@@ -292,7 +292,7 @@ func TestAClockThatIsSetBackDoesNotProlongAnIntent(t *testing.T) {
 		masters.Jump(0, -10*time.Minute)
 		var p lookResult
 		require.Eventually(t, func() (told bool) { // a look is brief, and a busy machine may not answer it
-			w.listen(m.slots(), c.subscriptions.quorum, m.names()...)
+			w.listen(m.spec.slots(), c.subscriptions.quorum, m.spec.names()...)
 			var err error
 			p, err = c.subscriptions.look(t.Context(), &m.spec, w)
 			require.NoError(t, err)
@@ -350,7 +350,7 @@ func TestAClockThatIsSetBackDoesNotProlongADeadReader(t *testing.T) {
 			intend()
 			for _, m := range []*Mutex{lives, dead} {
 				require.GreaterOrEqual(t, ends(m), m.Remaining())
-				require.Less(t, ends(m), 2*m.term.TTL)
+				require.Less(t, ends(m), 2*m.spec.term.TTL)
 			}
 			left, err := masters.Do(0, "PTTL", "k")
 			require.NoError(t, err)
@@ -365,7 +365,7 @@ func TestAClockThatIsSetBackDoesNotProlongADeadReader(t *testing.T) {
 	dead := dies.NewMutex("k", 2*time.Second, WithShared())
 	require.NoError(t, dead.TryLock(t.Context()))
 	masters.Jump(0, -time.Hour)
-	require.NoError(t, dies.rounds.Close())
+	require.NoError(t, dies.round.rounds.Close())
 	m := c.NewMutex("k", term30)
 	comes(t, locks(t, m))
 	require.NoError(t, m.Unlock(t.Context()))

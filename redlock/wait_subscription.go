@@ -70,7 +70,7 @@ func (sub *waiterSubscription) hurry() {
 	sub.askMu.Lock()
 	defer sub.askMu.Unlock()
 	if sub.asking != nil {
-		sub.core.rounds.Forget(sub.asking)
+		sub.core.round.rounds.Forget(sub.asking)
 	}
 }
 
@@ -78,7 +78,7 @@ func (sub *waiterSubscription) hurry() {
 // waiter.
 func (sub *waiterSubscription) ask(ctx context.Context, c *core, k *call) error {
 	if sub == nil {
-		return c.doUndoable(ctx, k)
+		return c.round.doUndoable(ctx, k)
 	}
 	k.op.Votes = k.op.Votes[:0]
 	if err := ctx.Err(); err != nil {
@@ -90,7 +90,7 @@ func (sub *waiterSubscription) ask(ctx context.Context, c *core, k *call) error 
 		return mux.ErrForgotten
 	}
 	defer sub.asked()
-	return c.rounds.Wait(ctx, &k.op)
+	return c.round.rounds.Wait(ctx, &k.op)
 }
 
 // post posts a question, unless the waiter was given a lock. Who gives it one later finds the question posted.
@@ -101,7 +101,7 @@ func (sub *waiterSubscription) post(c *core, k *call) bool {
 		return false
 	}
 	k.op.Awaited = true
-	c.post(k)
+	c.round.post(k)
 	sub.asking = &k.op
 	return true
 }

@@ -119,7 +119,7 @@ func (w *watcher) run(ctx context.Context, yield func(LockInfo, error) bool) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(max(w.restraint.due(c.now())-c.now(), c.rounds.RTT(), pollMin)): // the other masters are about to push the same
+		case <-time.After(max(w.restraint.due(c.now())-c.now(), c.round.rounds.RTT(), pollMin)): // the other masters are about to push the same
 		}
 	}
 }
@@ -160,7 +160,7 @@ func (w *watcher) pause(now leadership, e *RoundError) time.Duration {
 func (w *watcher) read(ctx context.Context) (now leadership, e *RoundError) {
 	c := w.client
 	patient := c.cfg.questionTimeout()
-	for _, timeout := range [...]time.Duration{c.shortTimeout(patient, minShortTimeout), patient} {
+	for _, timeout := range [...]time.Duration{c.round.shortTimeout(patient, minShortTimeout), patient} {
 		now, e = w.readWithin(ctx, timeout)
 		if e == nil || e.reason != ErrNoQuorum {
 			break
@@ -171,11 +171,11 @@ func (w *watcher) read(ctx context.Context) (now leadership, e *RoundError) {
 
 func (w *watcher) readWithin(ctx context.Context, timeout time.Duration) (leadership, *RoundError) {
 	c := w.client
-	k := c.takeCall()
-	defer c.putCall(k)
+	k := c.round.takeCall()
+	defer c.round.putCall(k)
 	askRow(k, c.cfg.Prefix+w.key, census.Fence, timeout, true)
 	t, err := c.tally(ctx, k, false)
-	notifying := c.notifying()
+	notifying := c.round.notifying()
 	for i, row := range t.Rows {
 		if row == nil {
 			notifying = notifying.Without(i)
