@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 )
@@ -41,7 +43,7 @@ func (m *Mutex) TryLock(ctx context.Context) error {
 	a := attempt{mutex: m, leads: true}
 	if e := a.run(ctx, ctx); e != nil {
 		if a.secondFailed {
-			m.client.localQueues.released(0, m.spec.names()...)
+			m.client.localQueues.released(0, m.spec.Names()...)
 		}
 		return e
 	}
@@ -69,14 +71,14 @@ func (a *attempt) run(ctx, waiting context.Context) *RoundError {
 	m := a.mutex
 	a.secondFailed = false
 	e := a.take(ctx)
-	if m.spec.slotted != nil && !a.oneSlot {
+	if m.spec.Slotted != nil && !a.oneSlot {
 		e = a.takeOthers(ctx, e)
 	}
 	if a.notified {
 		m.client.stats.countNotified(e)
 		a.notified = false
 	}
-	if e != nil || m.spec.second == nil {
+	if e != nil || m.spec.Second == nil {
 		return e
 	}
 	e = m.client.renewer.takeSecond(waiting, &m.hold, a.token, a.waitsSecond)
@@ -105,7 +107,7 @@ func (a *attempt) takeOthers(ctx context.Context, e *RoundError) *RoundError {
 }
 
 // namedOwner returns the owner that its tokens name.
-func (m *Mutex) namedOwner() string { return cmp.Or(m.spec.owner, m.client.owner) }
+func (m *Mutex) namedOwner() string { return cmp.Or(m.spec.Owner, m.client.owner) }
 
 // take tries to take the lock on the masters, or one slot of it.
 //
@@ -127,47 +129,47 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	m := a.mutex
 	c := m.mustClient()
 	if err := ctx.Err(); err != nil {
-		return unasked(OpLock, m.spec.key, nil, "").endedBy(ctx, err)
+		return unasked(OpLock, m.spec.Key, nil, "").endedBy(ctx, err)
 	}
 	if c.isShut() {
-		return unasked(OpLock, m.spec.key, ErrClosed, "")
+		return unasked(OpLock, m.spec.Key, ErrClosed, "")
 	}
 	m.checkSecond()
 	if m.taken(c.now) {
-		return ours(m.spec.key, byThisMutex)
+		return ours(m.spec.Key, byThisMutex)
 	}
 	if e := m.heldWithin(ctx); e != nil {
 		return e
 	}
-	c.guard.Use(m.spec.life())
+	c.guard.Use(m.spec.Life())
 	m.clearExpired()
-	waited := c.meetFirst(ctx, m.spec.timeout)
-	k := c.round.takeCall()
-	defer c.round.putCall(k)
+	waited := c.meetFirst(ctx, m.spec.Timeout)
+	k := c.round.Take()
+	defer c.round.Put(k)
 	hint := uint64(0)
-	if m.spec.numbers != nil {
-		hint = c.round.hints.next()
+	if m.spec.Numbers != nil {
+		hint = c.round.Hints.Next()
 	}
-	k.waited, k.failures = a.waited, a.failures
-	if m.spec.slotted != nil {
-		k.slot = m.slot()
-		k.relies, k.agreementEpoch = c.round.agreed.lately(&m.spec, c.now())
-		k.relies = k.relies && a.relies
+	k.Waited, k.Failures = a.waited, a.failures
+	if m.spec.Slotted != nil {
+		k.Slot = m.slot()
+		k.Relies, k.AgreementEpoch = c.round.Agreed.Lately(&m.spec, c.now())
+		k.Relies = k.Relies && a.relies
 	}
-	k.acquire(&m.spec, m.namedOwner(), hint)
-	k.op.Timeout = max(k.op.Timeout-waited, time.Millisecond)
-	k.op.Lead = a.leads
-	if m.spec.slotted != nil && !k.relies {
-		k.op.Verdict = c.round.agreed.judge
+	k.Acquire(&m.spec, m.namedOwner(), hint)
+	k.Op.Timeout = max(k.Op.Timeout-waited, time.Millisecond)
+	k.Op.Lead = a.leads
+	if m.spec.Slotted != nil && !k.Relies {
+		k.Op.Verdict = c.round.Agreed.Judge
 	}
-	if len(k.op.Fallback) > 0 {
-		k.leaseEpoch = m.beginAttempt()
-		k.op.Lease, k.op.Epoch = &m.attemptLease, k.leaseEpoch
+	if len(k.Op.Fallback) > 0 {
+		k.LeaseEpoch = m.beginAttempt()
+		k.Op.Lease, k.Op.Epoch = &m.attemptLease, k.LeaseEpoch
 	}
 	taken, returns := false, false
 	defer func() {
 		if taken && !returns { // a context has panicked: the caller does not know of the lock
-			c.renewer.giveBack(&m.hold, k.token, 0, unasked(OpLock, m.spec.key, ErrNotHeld, ""))
+			c.renewer.giveBack(&m.hold, k.Token, 0, unasked(OpLock, m.spec.Key, ErrNotHeld, ""))
 		}
 		if taken {
 			m.unpin()
@@ -178,26 +180,26 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	taken = e == nil
 	switch {
 	case !taken:
-	case k.relies && c.round.agreed.epoch.Load() != k.agreementEpoch:
+	case k.Relies && c.round.Agreed.Epoch.Load() != k.AgreementEpoch:
 		e = m.stale(OpLock, k, err, askAgreed)
 		e.detail = unsure
-	case c.rechecker.switches.Load() != switches && !c.rechecker.survives(&m.hold, k.token):
+	case c.rechecker.switches.Load() != switches && !c.rechecker.survives(&m.hold, k.Token):
 		e = m.stale(OpLock, k, err, replaced)
 	}
 	if taken && e != nil {
-		c.renewer.giveBack(&m.hold, k.token, 0, unasked(OpLock, m.spec.key, ErrNotHeld, ""))
+		c.renewer.giveBack(&m.hold, k.Token, 0, unasked(OpLock, m.spec.Key, ErrNotHeld, ""))
 	}
-	c.stats.countAttempt(e, k.op.Decided-k.op.Started)
+	c.stats.countAttempt(e, k.Op.Decided-k.Op.Started)
 	if e != nil {
 		e.blame(ctx, err)
 	}
 	if e != nil && e.reason != nil && e.reason != ErrHeld {
 		a.failures++
 	}
-	if e == nil && m.spec.second != nil {
-		a.token = slices.Clone(k.token)
+	if e == nil && m.spec.Second != nil {
+		a.token = slices.Clone(k.Token)
 	}
-	c.observeRound(ctx, OpLock, m.spec.key, k, left, e)
+	c.observeRound(ctx, OpLock, m.spec.Key, k, left, e)
 	returns = true
 	return e
 }
@@ -218,48 +220,48 @@ func (c *Client) meetFirst(ctx context.Context, limit time.Duration) (waited tim
 
 // round asks the masters. It installs the lock, or else releases what it may have set on them. It
 // returns the rest of the validity, and the mux's error too.
-func (a *attempt) round(ctx context.Context, k *call) (left time.Duration, e *RoundError, err error) {
+func (a *attempt) round(ctx context.Context, k *round.Call) (left time.Duration, e *RoundError, err error) {
 	m, c := a.mutex, a.mutex.client
 	// It does not wait for the mutex: a context that it calls may call TryLock
 	// again while Close waits for the attempt that is under way.
 	if !c.enter() {
-		k.op.Started, k.op.Decided = 0, 0
-		return 0, unasked(OpLock, m.spec.key, ErrClosed, ""), nil
+		k.Op.Started, k.Op.Decided = 0, 0
+		return 0, unasked(OpLock, m.spec.Key, ErrClosed, ""), nil
 	}
 	clean := false // true if no master can have a key of a failed attempt
 	had := false   // a quorum has said yes, so the lock can have been revoked since
 	defer func() { // also if the context panics
 		if !clean {
-			m.endAttempt(k.leaseEpoch)
-			c.round.sendUndo(&m.spec, k.token, had)
+			m.endAttempt(k.LeaseEpoch)
+			c.round.SendUndo(&m.spec, k.Token, had)
 		}
 		c.attempts.RUnlock()
 	}()
-	err = c.round.rounds.Do(ctx, &k.op)
-	until := m.spec.term.Until(k.op.Started)
-	owing := k.op.Asked &^ quorum.AnsweredBy(k.op.Votes)
+	err = c.round.Mux.Do(ctx, &k.Op)
+	until := m.spec.Term.Until(k.Op.Started)
+	owing := k.Op.Asked &^ quorum.AnsweredBy(k.Op.Votes)
 	var holder holderSummary
-	if t := quorum.Count(k.op.Votes, err); !t.Cut && t.Yes > 0 && t.Acquired(0, 1) == ErrHeld {
+	if t := quorum.Count(k.Op.Votes, err); !t.Cut && t.Yes > 0 && t.Acquired(0, 1) == ErrHeld {
 		owing, holder, err = m.resolve(ctx, k, err, until)
 	}
-	clean = k.op.Asked&^quorum.SaidNo(k.op.Votes) == 0 // else releases would pile up as debts while the masters are down
+	clean = k.Op.Asked&^quorum.SaidNo(k.Op.Votes) == 0 // else releases would pile up as debts while the masters are down
 	m.clearExpired()                                   // a lock that another goroutine has taken, and let expire, since this attempt began
 	now := c.now()
-	k.sets = quorum.NewSets(owing, k.op.Started, now)
-	reason := quorum.Count(k.op.Votes, err).Acquired(now, until)
+	k.Sets = quorum.NewSets(owing, k.Op.Started, now)
+	reason := quorum.Count(k.Op.Votes, err).Acquired(now, until)
 	had = reason == nil || reason == ErrExpired
 	var far mux.Set // the masters whose counters are not believed
 	unbelieved := ""
-	if m.spec.numbers != nil {
-		c.round.hints.learn(k.op.Votes)
-		far, unbelieved = c.round.hints.unbelieved(k.op.Votes)
+	if m.spec.Numbers != nil {
+		c.round.Hints.Learn(k.Op.Votes)
+		far, unbelieved = c.round.Hints.Unbelieved(k.Op.Votes)
 		if reason == nil {
-			if again, e := c.round.agreeOnFence(ctx, &m.spec, k); again {
+			if again, e := c.round.AgreeOnFence(ctx, &m.spec, k); again {
 				c.stats.raised.Add(1)
 				err, now = e, c.now()
-				reason = quorum.Count(k.op.Votes, err).Acquired(now, until)
+				reason = quorum.Count(k.Op.Votes, err).Acquired(now, until)
 				var more mux.Set
-				more, unbelieved = c.round.hints.unbelieved(k.op.Votes)
+				more, unbelieved = c.round.Hints.Unbelieved(k.Op.Votes)
 				far |= more
 			}
 		}
@@ -268,25 +270,25 @@ func (a *attempt) round(ctx context.Context, k *call) (left time.Duration, e *Ro
 		reason = ErrClosed // and its keys are released
 	}
 	if reason == nil {
-		c.round.mend(&m.spec, k, far)
+		c.round.Mend(&m.spec, k, far)
 		if replaced, ok := m.install(k, until, now); ok {
 			if replaced != nil {
-				c.round.sendRelease(&m.spec, replaced, m.spec.minHold)
+				c.round.SendRelease(&m.spec, replaced, m.spec.MinHold)
 			}
 			c.rechecker.add(&m.hold)
-			if m.spec.slotted != nil && !k.relies && c.round.reachedAll(k) {
-				c.round.agreed.note(&m.spec, k.agreementEpoch, k.op.Started)
+			if m.spec.Slotted != nil && !k.Relies && c.round.ReachedAll(k) {
+				c.round.Agreed.Note(&m.spec, k.AgreementEpoch, k.Op.Started)
 			}
 			clean = true
 			return until - now, nil, err
 		}
 		reason = ErrExpired
-		if (m.spec.plural() || m.spec.second != nil) && m.taken(c.now) {
+		if (m.spec.Plural() || m.spec.Second != nil) && m.taken(c.now) {
 			reason = ErrHeld // another attempt of this Mutex has it: it ran beside this one, or before the masters lost the key
 		}
 	}
-	e = c.failure(OpLock, m.spec.key, k, err, reason)
-	if e.reason == ErrHeld && quorum.SaidYes(k.op.Votes) != 0 {
+	e = c.failure(OpLock, m.spec.Key, k, err, reason)
+	if e.reason == ErrHeld && quorum.SaidYes(k.Op.Votes) != 0 {
 		e.under = ErrSplit
 	}
 	if holder.votes > 0 {
@@ -305,7 +307,7 @@ func (a *attempt) round(ctx context.Context, k *call) (left time.Duration, e *Ro
 func (m *Mutex) heldWithin(ctx context.Context) *RoundError {
 	innermost, n := keepAliveOf(ctx), 0
 	for k := innermost; k != nil; k = keepAliveOf(k.Context) {
-		if k.renewer != &m.client.renewer || !k.hold.spec.inTheWayOf(&m.spec) || k.lease == nil || !k.lease.Holds(k.epoch, m.client.now()) {
+		if k.renewer != &m.client.renewer || !k.hold.spec.InTheWayOf(&m.spec) || k.lease == nil || !k.lease.Holds(k.epoch, m.client.now()) {
 			continue
 		}
 		first := innermost // a Mutex has one lock, however many KeepAlives that has
@@ -315,8 +317,8 @@ func (m *Mutex) heldWithin(ctx context.Context) *RoundError {
 		if first != k {
 			continue
 		}
-		if n++; n >= m.spec.slots() {
-			return ours(m.spec.key, "the "+cmp.Or(k.by, "KeepAlive")+" that this context belongs to: locks are not reentrant")
+		if n++; n >= m.spec.Slots() {
+			return ours(m.spec.Key, "the "+cmp.Or(k.by, "KeepAlive")+" that this context belongs to: locks are not reentrant")
 		}
 	}
 	return nil

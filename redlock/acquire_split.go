@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 )
@@ -36,27 +38,27 @@ const (
 // votes of all that was asked, and returns the masters that owe an answer; and who holds the lock, if it ended because a
 // quorum names one. The error is the mux's: that of the round that has met the split, unless a context, or Close, has ended a
 // later one.
-func (m *Mutex) resolve(ctx context.Context, k *call, err error, until time.Duration) (owing mux.Set, holder holderSummary, _ error) {
-	c, op := m.client, &k.op
+func (m *Mutex) resolve(ctx context.Context, k *round.Call, err error, until time.Duration) (owing mux.Set, holder holderSummary, _ error) {
+	c, op := m.client, &k.Op
 	needed := quorum.Majority(len(op.Votes))
 	started, asked, timeout := op.Started, op.Asked, op.Timeout
 	end := min(op.Decided+timeout, until)
-	k.kept = append(k.kept[:0], op.Votes...)
-	votes := k.kept
+	k.Kept = append(k.Kept[:0], op.Votes...)
+	votes := k.Kept
 	owing = asked &^ quorum.AnsweredBy(votes)
-	patience := c.round.shortTimeout(m.spec.timeout, splitPatience)
+	patience := c.round.ShortTimeout(m.spec.Timeout, splitPatience)
 	for i := range votes { // a master that is far gets the time that it needs
 		if votes[i].Verdict == VerdictNo {
 			patience = max(patience, 2*votes[i].RTT)
 		}
 	}
-	pause := max(c.round.rounds.RTT()/2, minSplitPause)
+	pause := max(c.round.Mux.RTT()/2, minSplitPause)
 	for asks, retried := 0, false; asks < splitAsks; asks++ {
 		again, keeps := quorum.SaidNo(votes), true
 		need := needed - quorum.SaidYes(votes).Len()
-		first := c.round.rounds.Leading(quorum.SaidYes(votes) | again)
+		first := c.round.Mux.Leading(quorum.SaidYes(votes) | again)
 		if votes[first].Verdict == VerdictNo {
-			old := c.now()-started-votes[first].RTT > c.round.shortTimeout(m.spec.timeout, minShortTimeout)
+			old := c.now()-started-votes[first].RTT > c.round.ShortTimeout(m.spec.Timeout, round.MinShortTimeout)
 			if retried || !old {
 				break
 			}
@@ -81,7 +83,7 @@ func (m *Mutex) resolve(ctx context.Context, k *call, err error, until time.Dura
 		}
 		m.hintMost(k, votes)
 		op.Only, op.Quorum, op.Thorough, op.Timeout = again, need, true, left
-		ended := c.round.rounds.Do(ctx, op)
+		ended := c.round.Mux.Do(ctx, op)
 		open := op.Asked &^ quorum.AnsweredBy(op.Votes)
 		owing |= open
 		for i := range votes {
@@ -97,7 +99,7 @@ func (m *Mutex) resolve(ctx context.Context, k *call, err error, until time.Dura
 			break
 		}
 		if keeps && quorum.SaidYes(votes).Len() < needed {
-			if named := m.holderNamed(ctx, k.token, needed); named.votes >= needed { // fewer may name this attempt
+			if named := m.holderNamed(ctx, k.Token, needed); named.votes >= needed { // fewer may name this attempt
 				holder = named
 				break
 			}
@@ -110,30 +112,30 @@ func (m *Mutex) resolve(ctx context.Context, k *call, err error, until time.Dura
 
 // hintMost encodes the acquire of a numbered kind again, so that those that are asked again give the number that the
 // others have given.
-func (m *Mutex) hintMost(k *call, votes []mux.Vote) {
-	if m.spec.numbers == nil {
+func (m *Mutex) hintMost(k *round.Call, votes []mux.Vote) {
+	if m.spec.Numbers == nil {
 		return
 	}
-	most := k.fence
+	most := k.Fence
 	for i := range votes {
 		if v := &votes[i]; v.Verdict == VerdictYes {
 			most = max(most, uint64(v.Int))
 		}
 	}
-	if most > k.fence {
-		k.hint(&m.spec, most)
+	if most > k.Fence {
+		k.Hint(&m.spec, most)
 	}
 }
 
 // holderNamed returns whom most masters name as the holder of the lock, or of the slot that the token names.
 func (m *Mutex) holderNamed(ctx context.Context, token []byte, needed int) holderSummary {
 	c := m.client
-	ctx, cancel := context.WithTimeout(ctx, c.round.shortTimeout(m.spec.timeout, minShortTimeout))
+	ctx, cancel := context.WithTimeout(ctx, c.round.ShortTimeout(m.spec.Timeout, round.MinShortTimeout))
 	defer cancel()
-	if m.spec.slotted != nil {
-		return c.inTheWay(ctx, 1, string(m.spec.slotted.AppendKey(nil, token)))
+	if m.spec.Slotted != nil {
+		return c.inTheWay(ctx, 1, string(m.spec.Slotted.AppendKey(nil, token)))
 	}
-	return c.inTheWay(ctx, needed, m.spec.names()...)
+	return c.inTheWay(ctx, needed, m.spec.Names()...)
 }
 
 // overdue makes failed votes of those that have not come.

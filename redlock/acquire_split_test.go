@@ -96,7 +96,7 @@ func (s *contenders) try(within time.Duration, lock splitKind) (have, readers in
 			s.t.Error(err)
 		case err == nil:
 			taken = append(taken, m)
-			if m.spec.reader {
+			if m.spec.Reader {
 				readers++
 			}
 		}
@@ -241,7 +241,7 @@ func TestWhoHasTheFirstVoteAsksTheOthersAgain(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []time.Duration{began, took, time.Millisecond, took}, told, "since the attempt began")
 		require.Greater(t, took, 7*time.Millisecond)
-		require.Equal(t, ttl-m.spec.term.Drift-took, m.Remaining(), "the validity counts from the beginning")
+		require.Equal(t, ttl-m.spec.Term.Drift-took, m.Remaining(), "the validity counts from the beginning")
 		require.Less(t, timesSet(r, 1), splitAsks+2)
 		require.Equal(t, 1, timesSet(r, 0), "whose vote it has is not asked again")
 		require.NoError(t, m.Unlock(t.Context()))
@@ -499,7 +499,7 @@ func TestASplitOfEachKind(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
-	first := c.round.rounds.Leading(1<<3 - 1)
+	first := c.round.Mux.Leading(1<<3 - 1)
 	others := []int{(first + 1) % 3, (first + 2) % 3}
 	for name, k := range map[string]struct {
 		key  string

@@ -33,7 +33,7 @@ func TestWatchersAreNotifiedOfADisconnect(t *testing.T) {
 	l := listens(t, c, 1, 1, "k")
 	require.False(t, l.takeNotified())
 	masters.Kill(1)
-	require.Eventually(t, func() bool { return c.round.rounds.Masters()[1].Phase != mux.Up }, hanging, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return c.round.Mux.Masters()[1].Phase != mux.Up }, hanging, 5*time.Millisecond)
 	require.True(t, l.takeNotified())
 }
 

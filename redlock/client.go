@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
@@ -138,7 +140,7 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 type keeper struct{ *Client }
 
 func (k keeper) Connected(master int, before, now conn.Server, at time.Duration) {
-	k.round.agreed.end()
+	k.round.Agreed.End()
 	k.renewer.subscriptions.wasConnected(master)
 	if aged.Has(now.RunID, now.Epoch) {
 		now.Uptime, now.MasterFor = aged.By, aged.By
@@ -152,7 +154,7 @@ func (k keeper) News() bool                                          { return k.
 func (k keeper) Standing(master int) mux.Standing {
 	standing := k.guard.Standing(master)
 	if standing.Forgot {
-		k.round.agreed.end()
+		k.round.Agreed.End()
 	}
 	return standing
 }
@@ -177,7 +179,7 @@ func prepare(cfg Config) *Client {
 	}
 	c.events.init(cfg.Observers, clock.Now)
 	c.cfg.setDefaults()
-	c.round.init(c.cfg.FenceMemory)
+	c.round.Init(c.cfg.FenceMemory)
 	c.guard.Init(len(cfg.Masters), cfg.RestartGuard, cfg.Durable, cfg.forMux().Conn,
 		func() time.Duration { return time.Duration(time.Now().UnixNano()) }, rand.Text)
 	c.localQueues.init(&c.core, c.cfg.Handovers)
@@ -195,8 +197,8 @@ func prepare(cfg Config) *Client {
 }
 
 // begin gives the client its masters and its clock.
-func (c *Client) begin(r rounds, now func() time.Duration) {
-	c.round.rounds, c.now = r, now
+func (c *Client) begin(r round.Mux, now func() time.Duration) {
+	c.round.Mux, c.now = r, now
 	c.events.setClock(now)
 	c.masters = newAddresses(r.Masters())
 	for _, a := range c.cfg.Masters {
@@ -239,7 +241,7 @@ func openError(ctx context.Context, err error) error {
 
 // check panics if the client was not made by Open or New.
 func (c *Client) check() {
-	if c.round.rounds == nil {
+	if c.round.Mux == nil {
 		panic("redlock: a zero Client cannot be used: make it with Open or New")
 	}
 }
@@ -254,7 +256,7 @@ func mustContext(ctx context.Context) {
 // Format prints the client's configuration without passwords, whatever the verb.
 func (c *Client) Format(s fmt.State, _ rune) {
 	cfg := c.cfg
-	if c.round.rounds != nil {
+	if c.round.Mux != nil {
 		cfg.Masters = c.masters.all()
 	}
 	fmt.Fprintf(s, "redlock.Client%v", cfg)
@@ -267,7 +269,7 @@ func (c *Client) Stats() Stats {
 	out.Kept = c.renewer.kept()
 	out.EventsDropped, out.EventsWaiting = c.events.stats()
 	able := c.renewer.subscriptions.able()
-	for i, m := range c.round.rounds.Masters() {
+	for i, m := range c.round.Mux.Masters() {
 		s := masterStats(i, m)
 		s.Notifies = able.Has(i)
 		out.Masters = append(out.Masters, s)
@@ -339,11 +341,11 @@ func (c *Client) Close() (err error) {
 }
 
 func (c *Client) disconnect() error {
-	c.round.rounds.Drain()
+	c.round.Mux.Drain()
 	c.globalQueues.close()
 	c.attempts.Lock() // when those under way have sent their releases
 	c.localQueues.takeBack()
-	err := c.round.rounds.Close()
+	err := c.round.Mux.Close()
 	c.attempts.Unlock()
 	c.renewer.running.Wait()
 	c.rechecker.running.Wait()

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
@@ -31,12 +33,12 @@ func TestClosedClientSaysSo(t *testing.T) {
 }
 
 // closingRounds are closed while somebody looks at a key.
-type closingRounds struct{ rounds }
+type closingRounds struct{ round.Mux }
 
 func (r closingRounds) AppendMasters(dst []mux.State) []mux.State { return append(dst, r.Masters()...) }
 
 func (r closingRounds) Masters() []mux.State {
-	all := r.rounds.Masters()
+	all := r.Mux.Masters()
 	for i := range all {
 		all[i].Server = conn.Server{Tracking: true}
 	}
@@ -47,19 +49,19 @@ func (r closingRounds) Wait(ctx context.Context, op *mux.Op) error {
 	if op.Command == nil || op.Replies == 2 { // somebody sleeps, or looks
 		return mux.ErrClosed
 	}
-	return r.rounds.Wait(ctx, op)
+	return r.Mux.Wait(ctx, op)
 }
 
 func (r closingRounds) Post(ops ...*mux.Op) {
 	if ops[0].Command != nil {
-		r.rounds.Post(ops...)
+		r.Mux.Post(ops...)
 	}
 }
 
 func TestLockThatLooksWhileTheClientIsClosedSaysSo(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		taken(t, c)
-		c.round.rounds = closingRounds{r}
+		c.round.Mux = closingRounds{r}
 		err := c.NewMutex("k", ttl).Lock(t.Context())
 		require.ErrorIs(t, err, ErrClosed)
 		require.NotErrorIs(t, err, ErrHeld)
@@ -134,7 +136,7 @@ func TestCloseAndAnAttemptDoNotWaitForEachOther(t *testing.T) {
 		})
 		held, stop := taken(t, c).KeepAlive(t.Context())
 		defer stop()
-		c.round.rounds = &suspendedRounds{fakeRounds: r}
+		c.round.Mux = &suspendedRounds{fakeRounds: r}
 		require.Error(t, c.NewMutex("nested", ttl).TryLock(held))
 		require.ErrorIs(t, conntest.Soon(t, "the nested attempt returns", lost), ErrClosed)
 		conntest.Soon(t, "Close returns", closed)

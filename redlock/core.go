@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
@@ -16,7 +18,7 @@ import (
 type core struct {
 	owner   string // in front of each token; empty for none
 	masters addresses
-	round   roundCore
+	round   round.Core
 	now     func() time.Duration // clock.Now; all times are on its clock
 	notices notices
 	stats   stats
@@ -52,10 +54,10 @@ func (c *core) pause(ctx context.Context, d time.Duration) error {
 
 // failure makes the error of a round. err is the mux's, and reason is what the votes say. If a context has ended
 // the round, the caller adds that with blame.
-func (c *core) failure(op Op, key string, k *call, err, reason error) *RoundError {
+func (c *core) failure(op Op, key string, k *round.Call, err, reason error) *RoundError {
 	e := unasked(op, key, reason, "")
 	if e.cut = err != nil; err == mux.ErrTimeout {
-		e.limit = k.op.Timeout
+		e.limit = k.Op.Timeout
 	}
 	if reason == quorum.ErrUndecided {
 		e.reason = nil
@@ -64,11 +66,11 @@ func (c *core) failure(op Op, key string, k *call, err, reason error) *RoundErro
 		e.reason = ErrClosed
 		return e
 	}
-	k.explainRefusals()
-	e.Votes = appendVotes(make([]Vote, 0, len(c.masters)), c.masters, k.op.Votes, k.token)
+	k.ExplainRefusals()
+	e.Votes = appendVotes(make([]Vote, 0, len(c.masters)), c.masters, k.Op.Votes, k.Token)
 	if reason == ErrNotHeld {
-		e.noteRevoked(k.op.Votes, k.token)
-		e.noteNoLock(k.op.Votes)
+		e.noteRevoked(k.Op.Votes, k.Token)
+		e.noteNoLock(k.Op.Votes)
 	}
 	return e
 }
@@ -113,19 +115,19 @@ func (e *RoundError) entombed() bool { return e != nil && (e.tombstone || e.revo
 
 // observeRound tells the Observers of a round. left is what is left of the lock's validity. e is the round's error;
 // nil if it succeeded.
-func (c *core) observeRound(ctx context.Context, op Op, key string, k *call, left time.Duration, e *RoundError) {
+func (c *core) observeRound(ctx context.Context, op Op, key string, k *round.Call, left time.Duration, e *RoundError) {
 	ev := c.events.begin(ctx, EventRound, key)
 	if ev == nil {
 		return
 	}
-	ev.Op, ev.Asked, ev.Started, ev.Took = op, len(c.masters), k.op.Started, k.op.Decided-k.op.Started
-	ev.Held, ev.Failures, ev.TTL, ev.Fence, ev.Holders, ev.Keys = k.held, k.failures, k.about.ttl, k.fence, k.about.holders, k.about.keys
-	ev.token = append(ev.token, k.token...)
+	ev.Op, ev.Asked, ev.Started, ev.Took = op, len(c.masters), k.Op.Started, k.Op.Decided-k.Op.Started
+	ev.Held, ev.Failures, ev.TTL, ev.Fence, ev.Holders, ev.Keys = k.Held, k.Failures, k.About.TTL, k.Fence, k.About.Holders, k.About.Keys
+	ev.token = append(ev.token, k.Token...)
 	if ev.Started != 0 {
-		ev.Boot = k.op.Decided
+		ev.Boot = k.Op.Decided
 	}
 	if e == nil {
-		ev.Votes, ev.Validity = appendVotes(ev.Votes, c.masters, k.op.Votes, k.token), left
+		ev.Votes, ev.Validity = appendVotes(ev.Votes, c.masters, k.Op.Votes, k.Token), left
 	} else if ev.Votes, ev.Err = append(ev.Votes, e.Votes...), e; op == OpLock {
 		ev.Fence = 0 // it is a hint
 	}

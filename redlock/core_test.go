@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/script"
@@ -171,19 +173,19 @@ func TestTextIsNotSentOfWhatMayBeUndone(t *testing.T) {
 						return ""
 					}
 				}, 2)
-				k := new(call)
+				k := new(round.Call)
 				if s == kind.IntendScript {
-					k.intend(&c.NewMutex("k", time.Hour).spec, kind.Plain{}, []byte("token"), time.Second)
+					k.Intend(&c.NewMutex("k", time.Hour).spec, kind.Plain{}, []byte("token"), time.Second)
 				} else {
-					enterQueue(&k.request, []byte(queueKey("k")), []byte("id"), 0, "")
-					k.prepare(time.Second)
+					enterQueue(&k.Request, []byte(queueKey("k")), []byte("id"), 0, "")
+					k.Prepare(time.Second)
 				}
 				for _, late := range []bool{true, false} {
 					if !late {
-						k.op.Only, k.op.Quorum = mux.Set(0).With(2), 1
+						k.Op.Only, k.Op.Quorum = mux.Set(0).With(2), 1
 					}
-					k.op.Verdict = kind.JudgeInt // two do not have what is asked for
-					c.round.doUndoable(t.Context(), k)
+					k.Op.Verdict = kind.JudgeInt // two do not have what is asked for
+					c.round.DoUndoable(t.Context(), k)
 					r.set(thaw, 2)
 					time.Sleep(time.Second)
 					require.Equal(t, late, texts.Load() == 0)

@@ -105,7 +105,7 @@ func (m *Mutex) take(ctx context.Context, o *options, by string) (held *keepAliv
 	if err := context.Cause(held); errors.Is(err, ErrLost) || errors.Is(err, ErrMaxLifetime) || errors.Is(err, ErrClosed) {
 		return nil, err
 	} else if err != nil {
-		return nil, unasked(OpLock, m.spec.key, nil, "").endedBy(ctx, held.Err())
+		return nil, unasked(OpLock, m.spec.Key, nil, "").endedBy(ctx, held.Err())
 	}
 	kept = true
 	return held, nil

@@ -92,7 +92,7 @@ func openedBy(t *testing.T, cfg Config, open func(context.Context, Config) (*Cli
 
 func comesUp(t *testing.T, c *Client, i int) {
 	t.Helper()
-	require.Eventually(t, func() bool { return c.round.rounds.Masters()[i].Phase == mux.Up }, hanging, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return c.round.Mux.Masters()[i].Phase == mux.Up }, hanging, 5*time.Millisecond)
 }
 
 // parked starts to wait for a key, and returns when the waiter has looked at it
@@ -160,7 +160,7 @@ func asker(t *testing.T, masters *redlocktest.Masters) func(args ...string) any 
 
 // Within returns the Mutex, whose rounds end after d, whatever its TTL is.
 func Within(m *Mutex, d time.Duration) *Mutex {
-	m.spec.timeout = d
+	m.spec.Timeout = d
 	return m
 }
 

@@ -16,6 +16,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
@@ -98,7 +100,7 @@ type fakeFlight struct {
 }
 
 // newClient returns a client of the masters that r leads to.
-func newClient(cfg Config, r rounds, now func() time.Duration) *Client {
+func newClient(cfg Config, r round.Mux, now func() time.Duration) *Client {
 	for range r.Masters() {
 		cfg.Masters = append(cfg.Masters, "")
 	}
@@ -425,7 +427,7 @@ func (f *fakeFlight) cast(r *fakeRounds, i int, v mux.Verdict, n int64, err erro
 	case open > 0 && won && !f.All && f.Grace > 0:
 		wait(f.Grace)
 	case open > 0 && !won && !f.All && f.Lead && yes+open < f.Quorum && f.awaitsFirst():
-		wait(max(4*r.RTT(), minShortTimeout) - (r.clock() - f.op.Started))
+		wait(max(4*r.RTT(), round.MinShortTimeout) - (r.clock() - f.op.Started))
 	case open == 0 || !f.All && (won || !f.Thorough && yes+open < f.Quorum):
 		f.decide(r.clock())
 	}
@@ -648,7 +650,7 @@ func (m *fakeMaster) tell(before map[string]fakeKey) {
 // before an operation is posted, sending before one is sent, waited when Wait is about to
 // return. All may be nil.
 type hookedRounds struct {
-	rounds
+	round.Mux
 	posting func(op *mux.Op)
 	sending func(op *mux.Op)
 	waited  func(ctx context.Context, op *mux.Op)
@@ -660,18 +662,18 @@ func (h *hookedRounds) Post(ops ...*mux.Op) {
 			h.posting(op)
 		}
 	}
-	h.rounds.Post(ops...)
+	h.Mux.Post(ops...)
 }
 
 func (h *hookedRounds) Send(op *mux.Op) {
 	if h.sending != nil {
 		h.sending(op)
 	}
-	h.rounds.Send(op)
+	h.Mux.Send(op)
 }
 
 func (h *hookedRounds) Wait(ctx context.Context, op *mux.Op) error {
-	err := h.rounds.Wait(ctx, op)
+	err := h.Mux.Wait(ctx, op)
 	if h.waited != nil {
 		h.waited(ctx, op)
 	}
@@ -863,7 +865,7 @@ func unscript(m *fakeMaster) { m.scripts = false }
 // late is the rounds, whose first Wait returns so much later.
 func (r *fakeRounds) late(by time.Duration) *hookedRounds {
 	var over atomic.Bool
-	return &hookedRounds{rounds: r, waited: func(context.Context, *mux.Op) {
+	return &hookedRounds{Mux: r, waited: func(context.Context, *mux.Op) {
 		if !over.Swap(true) {
 			time.Sleep(by)
 		}

@@ -6,13 +6,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
 // A hold is the lock that a Mutex holds, or that it has held and not released yet.
 type hold struct {
-	spec     spec
+	spec     round.Spec
 	lifetime time.Duration // after which KeepAlive lets go; 0 if never
 	nextSlot atomic.Int32  // if the lock has slots, the one that the next attempt is to take; 0 for any
 	listed   int32         // its place in the rechecker's list, from 1 on; 0 if it is not there. Guarded by rechecker.mu
@@ -193,12 +195,12 @@ func (h *hold) backingMustStay(now time.Duration) bool {
 // known when a lock that was handed over was taken. The least time of such a lock counts from the first call of
 // lingerTime. mu is held.
 func (h *hold) lingerTime(read func() time.Duration) time.Duration {
-	if h.spec.minHold == 0 {
+	if h.spec.MinHold == 0 {
 		return 0
 	}
 	now := read()
 	if h.lingersUntil == 0 {
-		h.lingersUntil = clock.After(now, h.spec.minHold)
+		h.lingersUntil = clock.After(now, h.spec.MinHold)
 	}
 	return max(0, (h.lingersUntil - now + time.Millisecond - 1).Truncate(time.Millisecond))
 }
@@ -209,23 +211,23 @@ func (h *hold) lingerTime(read func() time.Duration) time.Duration {
 //
 // replaced is the token that the hold had; nil if none. Some masters may have it still: several can hold the lock, and one
 // was handed over; or a quorum has lost a lock that another attempt has taken meanwhile.
-func (h *hold) install(k *call, until, now time.Duration) (replaced []byte, ok bool) {
+func (h *hold) install(k *round.Call, until, now time.Duration) (replaced []byte, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.until > until || h.keepAlives != nil || h.backing != nil || h.spec.plural() && h.state(now) == stateHeld {
+	if h.until > until || h.keepAlives != nil || h.backing != nil || h.spec.Plural() && h.state(now) == stateHeld {
 		return nil, false
 	}
 	if len(h.token()) > 0 {
 		replaced = slices.Clone(h.token())
 	}
-	*h.tokenText, h.fence = append(h.token()[:0], k.token...), k.fence
+	*h.tokenText, h.fence = append(h.token()[:0], k.Token...), k.Fence
 	h.until, h.takenAt, h.lost, h.told, h.staysUntil = until, now, false, 0, 0
 	h.relay, h.shown = nil, false
-	h.sets = k.sets
+	h.sets = k.Sets
 	h.pins++
-	h.lingersUntil = clock.After(h.spec.term.Started(until), h.spec.minHold)
+	h.lingersUntil = clock.After(h.spec.Term.Started(until), h.spec.MinHold)
 	h.lease.begin(until)
-	if k.leaseEpoch != 0 && h.attemptLease.epoch.Load() == k.leaseEpoch {
+	if k.LeaseEpoch != 0 && h.attemptLease.epoch.Load() == k.LeaseEpoch {
 		h.attemptLease.ends.Store(int64(until))
 	} else { // the attempt lease is another attempt's, or the former lock's
 		h.attemptLease.end()
@@ -253,7 +255,7 @@ func (h *hold) receive(r *relay, now time.Duration) bool {
 // still end it, if others may know the token, as what they know must be their holder's own, or if it soon ends. mu is
 // held.
 func (h *hold) stays(now time.Duration) bool {
-	return h.pins == 0 && !h.shown && h.state(now) == stateHeld && h.spec.canStay() && h.spec.fresh(h.until, now)
+	return h.pins == 0 && !h.shown && h.state(now) == stateHeld && h.spec.CanStay() && h.spec.Fresh(h.until, now)
 }
 
 // unpin ends what pinned the hold.
@@ -320,7 +322,7 @@ func (h *hold) memory() *quorum.Sets {
 
 // awaitsSecond reports whether the lock is held on the masters, and its second lock is still to be taken. mu is held.
 func (h *hold) awaitsSecond() bool {
-	return h.spec.second != nil && h.backing == nil && len(h.token()) > 0 && !h.lost
+	return h.spec.Second != nil && h.backing == nil && len(h.token()) > 0 && !h.lost
 }
 
 // noteStays notes that the lock with that token is about to be lost, though its holder may rely on it for as long as it
@@ -334,7 +336,7 @@ func (h *hold) noteStays(token []byte, now time.Duration, stays bool) bool {
 	if stays {
 		until := h.until
 		if until == 0 {
-			until = now + h.spec.term.TTL
+			until = now + h.spec.Term.TTL
 		}
 		h.staysUntil = max(h.staysUntil, until)
 	}

@@ -26,12 +26,12 @@ func (r *renewer) takeSecond(ctx context.Context, h *hold, token []byte, wait bo
 	k := r.addPending(ctx, h)
 	defer k.stop()
 	began := r.core.now()
-	second := h.spec.second.(Second)
+	second := h.spec.Second.(Second)
 	take := second.TryLock
 	if wait {
 		take = second.Lock
 	}
-	lock, err := take(k, h.spec.key)
+	lock, err := take(k, h.spec.Key)
 	if err == nil {
 		b = &backing{lock: lock}
 		b.attach()
@@ -44,18 +44,18 @@ func (r *renewer) takeSecond(ctx context.Context, h *hold, token []byte, wait bo
 		taken = true
 		return nil
 	case ctx.Err() != nil:
-		e = unasked(OpLock, h.spec.key, nil, "its second lock was not taken yet")
+		e = unasked(OpLock, h.spec.Key, nil, "its second lock was not taken yet")
 		e.detail = secondPending
 		return e.endedBy(ctx, ctx.Err())
 	case k.Err() != nil && errors.Is(context.Cause(k), ErrClosed):
-		return unasked(OpLock, h.spec.key, ErrClosed, "")
+		return unasked(OpLock, h.spec.Key, ErrClosed, "")
 	case err == nil || k.Err() != nil:
-		e = unasked(OpLock, h.spec.key, ErrExpired, "its validity ended before the second lock was taken")
+		e = unasked(OpLock, h.spec.Key, ErrExpired, "its validity ended before the second lock was taken")
 	case errors.Is(err, ErrHeld):
-		e = unasked(OpLock, h.spec.key, ErrHeld, "the second lock is")
+		e = unasked(OpLock, h.spec.Key, ErrHeld, "the second lock is")
 		e.detail = heldInSecond
 	default:
-		e = unasked(OpLock, h.spec.key, ErrSecond, "")
+		e = unasked(OpLock, h.spec.Key, ErrSecond, "")
 		e.under = foreignError{err}
 	}
 	r.core.stats.secondFailed.Add(1)
@@ -102,7 +102,7 @@ func (r *renewer) secondOver(h *hold, b *backing) {
 	h.mu.Unlock()
 	defer r.dropBacking(h, b)
 	if untold {
-		r.core.observeLetGo(h.spec.key, token, true)
+		r.core.observeLetGo(h.spec.Key, token, true)
 	}
 	r.lose(h, token, nil) // the KeepAlives themselves know why
 }

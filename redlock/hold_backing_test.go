@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -158,7 +160,7 @@ func TestCloseLeavesNoKeyOfWhoWaitsForTheSecond(t *testing.T) {
 
 // latecomer calls late, once, before a round is sent.
 type latecomer struct {
-	rounds
+	round.Mux
 	late func()
 }
 
@@ -167,7 +169,7 @@ func (l *latecomer) Do(ctx context.Context, op *mux.Op) error {
 		l.late = nil
 		late()
 	}
-	return l.rounds.Do(ctx, op)
+	return l.Mux.Do(ctx, op)
 }
 
 // Of two goroutines with one Mutex, one goes by what Until has returned. The masters lose the key. The other gets no lock
@@ -188,7 +190,7 @@ func TestAnotherGoroutineDoesNotEndWhatUntilHasReturned(t *testing.T) {
 					require.ErrorIs(t, m.Extend(t.Context()), ErrNotHeld)
 				}
 				if began {
-					c.round.rounds = &latecomer{rounds: r, late: lose}
+					c.round.Mux = &latecomer{Mux: r, late: lose}
 				} else {
 					lose()
 				}
@@ -305,7 +307,7 @@ func TestContextsEndBeforeTheMastersLockIsGivenBack(t *testing.T) {
 		derived, cancel := context.WithCancel(held)
 		defer cancel()
 		var asked atomic.Bool
-		c.renewer.core.round.rounds = &hookedRounds{rounds: r, sending: func(*mux.Op) {
+		c.renewer.core.round.Mux = &hookedRounds{Mux: r, sending: func(*mux.Op) {
 			asked.Store(true)
 			if derived.Err() == nil {
 				t.Error("another can have it from here on")
@@ -385,7 +387,7 @@ func TestAHoldWithASecondLockIsNotInstalledOver(t *testing.T) {
 	b.attach()
 	h := hold{backing: b}
 	defer h.backing.end()
-	_, ok := h.install(&call{token: []byte("t")}, time.Hour, 1)
+	_, ok := h.install(&round.Call{Token: []byte("t")}, time.Hour, 1)
 	require.False(t, ok, "it would never be released")
 }
 

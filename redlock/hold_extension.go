@@ -6,6 +6,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 )
@@ -21,7 +23,7 @@ import (
 type extension struct {
 	core  *core
 	hold  *hold
-	call  *call
+	call  *round.Call
 	trust quorum.Trust // when it began
 	yes   mux.Set      // of a lock that was handed over: who had it, before a second round has raised the counters
 }
@@ -41,15 +43,15 @@ func (x *extension) fill(held bool) {
 	h, k := x.hold, x.call
 	h.pins++
 	h.noteWrite()
-	k.extend(&h.spec, h.token(), h.fence, max(h.spec.term.TTL, h.lingerTime(x.core.now)))
+	k.Extend(&h.spec, h.token(), h.fence, max(h.spec.Term.TTL, h.lingerTime(x.core.now)))
 	if held {
-		k.op.Lease, k.op.Epoch = &h.lease, h.lease.epoch.Load()
+		k.Op.Lease, k.Op.Epoch = &h.lease, h.lease.epoch.Load()
 	}
-	k.op.Grace = x.core.round.shortTimeout(h.spec.timeout, minShortTimeout)
+	k.Op.Grace = x.core.round.ShortTimeout(h.spec.Timeout, round.MinShortTimeout)
 	if !held {
-		k.op.Grace = x.core.round.shortTimeout(h.spec.timeout, minFirstGrace)
+		k.Op.Grace = x.core.round.ShortTimeout(h.spec.Timeout, minFirstGrace)
 	}
-	x.trust = x.core.round.beginRound(h.memory(), k)
+	x.trust = x.core.round.BeginRound(h.memory(), k)
 }
 
 // minFirstGrace is the least time that the first round of a lock that was handed over waits for those that have not
@@ -64,7 +66,7 @@ func (x *extension) post() bool {
 	if !x.encode() {
 		return false
 	}
-	x.core.round.post(x.call)
+	x.core.round.Post(x.call)
 	return true
 }
 
@@ -78,7 +80,7 @@ func (x *extension) postFirst() state {
 	s := h.state(x.core.now())
 	if s == stateHeld || s == stateHandedOver {
 		x.fill(s == stateHeld)
-		x.core.round.post(x.call)
+		x.core.round.Post(x.call)
 	}
 	return s
 }
@@ -89,27 +91,27 @@ func (x *extension) postFirst() state {
 //
 // Other rounds may have extended the lock further meanwhile. So complete goes by the lock as it is now, and
 // not as it was when the round was posted. It does not revive a lock that is over.
-func (x *extension) complete(err error, prolong bool) (left time.Duration, repair *call, reason error) {
+func (x *extension) complete(err error, prolong bool) (left time.Duration, repair *round.Call, reason error) {
 	if errors.Is(err, mux.ErrClosed) { // whatever the votes say, nothing can be sent any more
 		return 0, nil, ErrClosed
 	}
-	h, op := x.hold, &x.call.op
+	h, op := x.hold, &x.call.Op
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := x.core.now()
-	until := h.spec.term.Until(op.Started)
+	until := h.spec.Term.Until(op.Started)
 	limit := h.until
 	if limit == 0 { // the validity of a lock that was handed over is not known
 		limit = until
 	}
-	if h.has(x.call.token) {
-		x.core.round.judge(h.memory(), x.trust, x.call)
+	if h.has(x.call.Token) {
+		x.core.round.Judge(h.memory(), x.trust, x.call)
 	}
 	reason = quorum.Count(op.Votes, err).Extended(now, until, limit)
 	switch s := h.state(now); {
 	case reason != nil && reason != ErrExpired:
 		return 0, nil, reason
-	case !h.has(x.call.token):
+	case !h.has(x.call.Token):
 		return 0, nil, errUnlocked
 	case s == stateLost:
 		return 0, nil, ErrNotHeld
@@ -121,14 +123,14 @@ func (x *extension) complete(err error, prolong bool) (left time.Duration, repai
 	}
 	adopted := h.until == 0
 	h.prolong(until)
-	h.fence = cmp.Or(h.fence, x.call.fence) // a fence never changes: it may have been used
+	h.fence = cmp.Or(h.fence, x.call.Fence) // a fence never changes: it may have been used
 	memory := h.memory()
 	if adopted {
 		memory.Adopted(1<<len(op.Votes)-1, cmp.Or(x.yes, quorum.SaidYes(op.Votes)), now)
 	} else if reason == nil {
 		if on := memory.Succeeded(x.trust, quorum.SaidGone(op.Votes)); on != 0 {
 			h.noteWrite()
-			repair = x.core.round.repair(&h.spec, memory, x.call, on, x.core.now)
+			repair = x.core.round.Repair(&h.spec, memory, x.call, on, x.core.now)
 		}
 	}
 	return h.left(now), repair, nil
@@ -137,12 +139,12 @@ func (x *extension) complete(err error, prolong bool) (left time.Duration, repai
 // observe tells the Observers of the round. left and e are as in core.observeRound.
 func (x *extension) observe(ctx context.Context, op Op, left time.Duration, e *RoundError) {
 	if e != nil && e.reason == ErrNotHeld {
-		x.call.failures = 0
-		if x.hold.noteLossTold(x.call.token) {
-			x.call.failures = 1
+		x.call.Failures = 0
+		if x.hold.noteLossTold(x.call.Token) {
+			x.call.Failures = 1
 		}
 	}
-	x.core.observeRound(ctx, op, x.hold.spec.key, x.call, left, e)
+	x.core.observeRound(ctx, op, x.hold.spec.Key, x.call, left, e)
 }
 
 // errUnlocked is the result of an extension whose lock was unlocked meanwhile.
@@ -157,5 +159,5 @@ func (x *extension) mustUndo(reason error) bool {
 	h := x.hold
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.has(x.call.token) && h.state(x.core.now()).over()
+	return h.has(x.call.Token) && h.state(x.core.now()).over()
 }

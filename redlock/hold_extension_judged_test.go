@@ -34,7 +34,7 @@ func underExtension(t *testing.T, c *Client, r *fakeRounds, extend func(m *Mutex
 	var first *mux.Op
 	m = &runner{taken(t, c), nil, make(chan error, 1)}
 	harm()
-	c.round.rounds = &hookedRounds{rounds: r, posting: func(op *mux.Op) {
+	c.round.Mux = &hookedRounds{Mux: r, posting: func(op *mux.Op) {
 		once.Do(func() {
 			first = op
 			close(posted)
@@ -222,7 +222,7 @@ func TestALossThatARelayFindsIsToldToWhoIsLeavingIt(t *testing.T) {
 		judges, undoes := make(chan struct{}), make(chan struct{})
 		var armed atomic.Bool
 		var first atomic.Pointer[mux.Op]
-		c.round.rounds = &hookedRounds{rounds: r, posting: func(op *mux.Op) {
+		c.round.Mux = &hookedRounds{Mux: r, posting: func(op *mux.Op) {
 			if armed.Load() {
 				first.CompareAndSwap(nil, op)
 			}

@@ -50,7 +50,7 @@ func TestObserverIsToldWhatIsLeftOfTheLock(t *testing.T) {
 				})
 				arrived, let := make(chan struct{}), make(chan struct{})
 				var first *mux.Op
-				client.round.rounds = &hookedRounds{rounds: r, waited: func(_ context.Context, op *mux.Op) {
+				client.round.Mux = &hookedRounds{Mux: r, waited: func(_ context.Context, op *mux.Op) {
 					if first == nil && asks(op, kind.ExtendScript) {
 						first = op
 						close(arrived)
@@ -94,9 +94,9 @@ func TestLossOfALockSparesTheNextOne(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m := taken(t, c)
 		r.set(func(f *fakeMaster) { clear(f.keys) }, 0, 1)
-		c.round.rounds = &hookedRounds{rounds: r, waited: func(_ context.Context, op *mux.Op) {
+		c.round.Mux = &hookedRounds{Mux: r, waited: func(_ context.Context, op *mux.Op) {
 			if asks(op, kind.ExtendScript) {
-				c.round.rounds = r
+				c.round.Mux = r
 				time.Sleep(2 * time.Millisecond) // all have answered
 				m.Unlock(context.Background())
 				time.Sleep(2 * time.Millisecond)
@@ -113,7 +113,7 @@ func TestLossOfALockSparesTheNextOne(t *testing.T) {
 func TestHandedOverLockThatIsExtendedTooLateIsReleased(t *testing.T) {
 	simulated(t, 3, Config{DriftFactor: 0.5}, func(t *testing.T, c *Client, r *fakeRounds) {
 		h := c.NewMutex("k", ttl, WithToken(taken(t, c).Token()))
-		c.round.rounds = r.late(ttl * 2 / 3)
+		c.round.Mux = r.late(ttl * 2 / 3)
 		require.ErrorIs(t, h.Extend(t.Context()), ErrExpired)
 		time.Sleep(2 * time.Millisecond)
 		require.Zero(t, r.keys())
@@ -126,7 +126,7 @@ func TestRenewalOfAStoppedKeepAliveFindsALoss(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m := taken(t, c)
 		stops := make(chan context.CancelFunc, 1)
-		c.round.rounds = &hookedRounds{rounds: r, waited: func(context.Context, *mux.Op) { (<-stops)() }}
+		c.round.Mux = &hookedRounds{Mux: r, waited: func(context.Context, *mux.Op) { (<-stops)() }}
 		r.set(func(f *fakeMaster) { clear(f.keys) }, 0, 1)
 		_, stop := m.KeepAlive(t.Context())
 		stops <- stop
@@ -198,7 +198,7 @@ func TestExtendDoesNotReviveWhatAnotherFoundLost(t *testing.T) {
 		m := taken(t, c)
 		for range 2 {
 			token := m.Token()
-			c.round.rounds = &hookedRounds{rounds: r, waited: func(_ context.Context, op *mux.Op) {
+			c.round.Mux = &hookedRounds{Mux: r, waited: func(_ context.Context, op *mux.Op) {
 				if asks(op, kind.ExtendScript) {
 					c.renewer.lose(&m.hold, []byte(token), nil)
 				}
@@ -207,7 +207,7 @@ func TestExtendDoesNotReviveWhatAnotherFoundLost(t *testing.T) {
 			require.Zero(t, m.Remaining())
 			time.Sleep(10 * time.Millisecond)
 			require.Zero(t, r.holders("k", token))
-			c.round.rounds = r
+			c.round.Mux = r
 			require.NoError(t, m.TryLock(t.Context()))
 		}
 	})
@@ -221,7 +221,7 @@ func TestExtendDuringAnUnlockLeavesTheReleaseToIt(t *testing.T) {
 		releasing := make(chan struct{})
 		m := taken(t, c)
 		token := m.Token()
-		c.round.rounds = &hookedRounds{rounds: r,
+		c.round.Mux = &hookedRounds{Mux: r,
 			posting: func(op *mux.Op) {
 				if asks(op, kind.ReleaseScript) { // of the Unlock, which has taken the lock away
 					close(releasing)
@@ -291,7 +291,7 @@ func TestExtendThatLooksTooLate(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m := Within(c.NewMutex("k", ttl), 10*ttl)
 		require.NoError(t, m.TryLock(t.Context()))
-		c.round.rounds = r.late(ttl + ttl/10)
+		c.round.Mux = r.late(ttl + ttl/10)
 		first := make(chan error, 1)
 		go func() { first <- m.Extend(t.Context()) }()
 		for range 5 {

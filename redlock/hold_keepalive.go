@@ -54,7 +54,7 @@ type keepAlive struct {
 
 // deadline returns when the context ends if nothing else ends it.
 func (k *keepAlive) deadline() time.Duration {
-	margin := min(k.hold.spec.term.TTL/20, maxMargin)
+	margin := min(k.hold.spec.Term.TTL/20, maxMargin)
 	return min(time.Duration(k.until.Load()), k.lifetimeEnd) - margin
 }
 
@@ -65,7 +65,7 @@ func (k *keepAlive) setNext() { k.next = min(k.deadline(), k.renewAt, k.askAt) }
 // because of a change keeps its time: it is that late so that there are not too many of these.
 func (k *keepAlive) canShare(now time.Duration) bool {
 	notified := k.subscription != nil && k.subscription.wantedAt != 0
-	return k.next == k.renewAt && !notified && now >= k.next-k.hold.spec.term.TTL/earliness
+	return k.next == k.renewAt && !notified && now >= k.next-k.hold.spec.Term.TTL/earliness
 }
 
 // Done and Err end the context if its deadline has passed. They do not wait for the timer, as that may be late, and
@@ -103,7 +103,7 @@ func (k *keepAlive) stop() { k.renewer.stop(k) }
 
 // end returns why the context ends: the lock is lost, unless the maximum lifetime has passed.
 func (k *keepAlive) end(now time.Duration) error {
-	e := unasked(OpRenew, k.hold.spec.key, ErrLost, "")
+	e := unasked(OpRenew, k.hold.spec.Key, ErrLost, "")
 	switch {
 	case k.backing.lost():
 		e.under = k.backing.lossCause()
@@ -129,5 +129,5 @@ func (k *keepAlive) lost() bool {
 
 // Format prints the parent's text and the key of the lock, and nothing that changes.
 func (k *keepAlive) Format(s fmt.State, _ rune) {
-	fmt.Fprintf(s, "%v.KeepAlive{%s}", k.Context, quoted(k.hold.spec.key))
+	fmt.Fprintf(s, "%v.KeepAlive{%s}", k.Context, quoted(k.hold.spec.Key))
 }

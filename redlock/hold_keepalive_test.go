@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
@@ -259,7 +261,7 @@ func TestNoRenewalAfterUnlock(t *testing.T) {
 		for at := -3 * time.Millisecond; at <= 5*time.Millisecond; at += 100 * time.Microsecond {
 			m := taken(t, c)
 			held, _ := m.KeepAlive(t.Context())
-			time.Sleep(m.Remaining() - (ttl - m.spec.term.Drift) + ttl/quorum.RenewAfter + at)
+			time.Sleep(m.Remaining() - (ttl - m.spec.Term.Drift) + ttl/quorum.RenewAfter + at)
 			require.NoError(t, m.Unlock(t.Context()))
 			require.Equal(t, context.Canceled, context.Cause(held), "an unlock is no loss")
 		}
@@ -329,8 +331,8 @@ func TestRenewalsShareBursts(t *testing.T) {
 	t.Parallel()
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		n := bearable(3000)
-		bursts := &countingRounds{rounds: r}
-		c.round.rounds = bursts
+		bursts := &countingRounds{Mux: r}
+		c.round.Mux = bursts
 		for i := range n {
 			m := c.NewMutex(string(rune('a'+i%26))+time.Duration(i).String(), ttl)
 			require.NoError(t, m.TryLock(t.Context()))
@@ -354,7 +356,7 @@ func TestRenewalsShareBursts(t *testing.T) {
 }
 
 type countingRounds struct {
-	rounds
+	round.Mux
 	mu    sync.Mutex
 	sizes []int
 }
@@ -363,7 +365,7 @@ func (c *countingRounds) Post(ops ...*mux.Op) {
 	c.mu.Lock()
 	c.sizes = append(c.sizes, len(ops))
 	c.mu.Unlock()
-	c.rounds.Post(ops...)
+	c.Mux.Post(ops...)
 }
 
 // A lock with a long round timeout, which waits for a hung minority, must not

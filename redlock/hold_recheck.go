@@ -126,19 +126,19 @@ func (r *rechecker) recheck(holds []*hold) { r.ask(holds, r.renewer.loseUnseen) 
 func (r *rechecker) ask(holds []*hold, lose func(h *hold, token []byte, failure *RoundError)) {
 	var posted []extension
 	for _, h := range holds {
-		x := extension{core: r.core, hold: h, call: r.core.round.takeCall()}
+		x := extension{core: r.core, hold: h, call: r.core.round.Take()}
 		if x.post() {
 			posted = append(posted, x)
 		} else {
-			r.core.round.putCall(x.call)
+			r.core.round.Put(x.call)
 		}
 	}
 	// All rounds were posted at the same time. Those with the shortest timeout are completed first, so that none
 	// waits for longer than its own timeout. Waiting for its turn makes no round late.
-	slices.SortFunc(posted, func(x, y extension) int { return cmp.Compare(x.call.op.Timeout, y.call.op.Timeout) })
+	slices.SortFunc(posted, func(x, y extension) int { return cmp.Compare(x.call.Op.Timeout, y.call.Op.Timeout) })
 	for _, x := range posted {
 		r.complete(x, lose)
-		r.core.round.putCall(x.call)
+		r.core.round.Put(x.call)
 	}
 }
 
@@ -148,22 +148,22 @@ func (r *rechecker) ask(holds []*hold, lose func(h *hold, token []byte, failure 
 func (r *rechecker) complete(x extension, lose func(h *hold, token []byte, failure *RoundError)) {
 	ctx := context.Background()
 	defer x.hold.unpin()
-	err := r.core.round.rounds.Wait(ctx, &x.call.op)
-	if err == mux.ErrTimeout && !quorum.Count(x.call.op.Votes, err).Lost() && x.post() {
+	err := r.core.round.Mux.Wait(ctx, &x.call.Op)
+	if err == mux.ErrTimeout && !quorum.Count(x.call.Op.Votes, err).Lost() && x.post() {
 		x.hold.unpin() // for the first round
-		err = r.core.round.rounds.Wait(ctx, &x.call.op)
+		err = r.core.round.Mux.Wait(ctx, &x.call.Op)
 	}
 	left, repair, reason := x.complete(err, true)
-	r.core.round.forget(repair)
+	r.core.round.Forget(repair)
 	r.renewer.askAgain(x.hold)
 	if reason == ErrClosed { // the lock is not lost by that
 		return
 	}
 	var e *RoundError
 	if reason != nil && reason != errUnlocked {
-		e = r.core.failure(OpRecheck, x.hold.spec.key, x.call, err, reason)
+		e = r.core.failure(OpRecheck, x.hold.spec.Key, x.call, err, reason)
 		e.note = replaced
-		lose(x.hold, x.call.token, e)
+		lose(x.hold, x.call.Token, e)
 	}
 	x.observe(ctx, OpRecheck, left, e)
 }

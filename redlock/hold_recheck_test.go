@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/quorum"
@@ -126,7 +128,7 @@ func TestARecheckedLockIsNotAnothers(t *testing.T) {
 				})
 			}
 		})
-		c.round.rounds = &forgetfulRounds{rounds: r, c: c, forget: func() {
+		c.round.Mux = &forgetfulRounds{Mux: r, c: c, forget: func() {
 			time.Sleep(2 * time.Millisecond) // until the stragglers are there, too
 			r.set(flush, 0, 1)
 		}}
@@ -140,13 +142,13 @@ func TestARecheckedLockIsNotAnothers(t *testing.T) {
 
 // forgetfulRounds has a group switch just after the first round, and the masters forget what it has set.
 type forgetfulRounds struct {
-	rounds
+	round.Mux
 	c      *Client
 	forget func()
 }
 
 func (f *forgetfulRounds) Do(ctx context.Context, op *mux.Op) error {
-	err := f.rounds.Do(ctx, op)
+	err := f.Mux.Do(ctx, op)
 	if f.forget != nil {
 		f.c.rechecker.switched(0)
 		f.c.rechecker.running.Wait() // too early to see the lock
@@ -161,7 +163,7 @@ func (f *forgetfulRounds) Do(ctx context.Context, op *mux.Op) error {
 func TestStaleSuccessIsReleased(t *testing.T) {
 	simulated(t, 3, Config{DriftFactor: 0.5}, func(t *testing.T, c *Client, r *fakeRounds) {
 		c.groups = true
-		c.round.rounds = &switchingRounds{r, c}
+		c.round.Mux = &switchingRounds{r, c}
 		now, looks := c.now, 0
 		c.now = func() time.Duration {
 			if looks++; looks == 2 { // before the recheck
@@ -196,7 +198,7 @@ func TestRecheckRevivesNothing(t *testing.T) {
 		c.groups = true
 		m := taken(t, c)
 		time.Sleep(m.Remaining() - 5*time.Millisecond)
-		c.round.rounds = r.late(50 * time.Millisecond)
+		c.round.Mux = r.late(50 * time.Millisecond)
 		c.rechecker.recheckAll()
 		require.Zero(t, m.Remaining())
 	})
@@ -270,7 +272,7 @@ func TestASwitchDuringARecheckIsRecheckedToo(t *testing.T) {
 			}
 		})
 		first := true
-		c.round.rounds = &hookedRounds{rounds: r, waited: func(_ context.Context, op *mux.Op) {
+		c.round.Mux = &hookedRounds{Mux: r, waited: func(_ context.Context, op *mux.Op) {
 			if first && asks(op, kind.ExtendScript) {
 				first = false
 				for i := range 3 {
@@ -294,7 +296,7 @@ func TestARecheckThatHasFoundALossIsNotRepeated(t *testing.T) {
 		r.set(freeze, 2)
 		began := time.Now()
 		c.rechecker.recheck([]*hold{&m.hold})
-		require.Less(t, time.Since(began), 3*m.spec.timeout/2, "its holder need not wait for another round")
+		require.Less(t, time.Since(began), 3*m.spec.Timeout/2, "its holder need not wait for another round")
 		require.Zero(t, m.Remaining())
 		r.set(thaw, 2)
 		require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 )
@@ -77,7 +79,7 @@ import (
 //	the process stands still    The validity is looked at when it is given on and when it is taken over.
 type relay struct {
 	of    *relays
-	spec  *spec
+	spec  *round.Spec
 	token []byte
 	run   func() // serve, made once
 
@@ -95,7 +97,7 @@ type relay struct {
 	over     bool         // the lock is not given on any more
 	waiting  []*release   // for the next round
 	sharing  []*release   // the round that is under way
-	last     *call        // the release on the masters, posted and not waited for yet
+	last     *round.Call  // the release on the masters, posted and not waited for yet
 	released bool         // the lock is released on the masters
 	began    time.Duration
 	before   uint64      // the fence of the last holder; with a fence only
@@ -124,7 +126,7 @@ const (
 
 // A question is whether anybody else stands in the global queue of the relay's lock.
 type question struct {
-	call
+	round.Call
 	asking    atomic.Bool   // the queue master is being asked
 	refused   *atomic.Int64 // when the key was last refused; see subscriptions.contention
 	answer    atomic.Int32
@@ -150,7 +152,7 @@ type relays struct {
 }
 
 // begin returns a relay of a lock that is about to be given on for the first time.
-func (all *relays) begin(s *spec, token []byte) *relay {
+func (all *relays) begin(s *round.Spec, token []byte) *relay {
 	r, _ := all.pool.Get().(*relay)
 	if r == nil {
 		r = &relay{of: all}
@@ -161,12 +163,12 @@ func (all *relays) begin(s *spec, token []byte) *relay {
 	r.line.answer.Store(unanswered)
 	r.holder, r.until, r.given, r.over, r.released, r.fence = nil, 0, false, false, false, 0
 	now := all.core.now()
-	r.began, r.turnEnds, r.ends = now, now+r.turn(), now+max(relayMost, relayMostTrips*all.core.round.rounds.RTT())
+	r.began, r.turnEnds, r.ends = now, now+r.turn(), now+max(relayMost, relayMostTrips*all.core.round.Mux.RTT())
 	return r
 }
 
 func (r *relay) turn() time.Duration {
-	return max(relayTurn, relayTurnTrips*r.of.core.round.rounds.RTT())
+	return max(relayTurn, relayTurnTrips*r.of.core.round.Mux.RTT())
 }
 
 // drop makes the relay another lock's. It is not dropped while the queue master is asked.
@@ -186,7 +188,7 @@ func (r *relay) give(rel *release, until time.Duration, switches uint64) bool {
 		return false
 	}
 	if !r.given {
-		r.sets, r.given = rel.sets, true
+		r.sets, r.given = rel.Sets, true
 	}
 	r.holder, r.until, r.switches = nil, max(r.until, until), switches
 	if r.lease.ends.Load() == 0 {
@@ -194,8 +196,8 @@ func (r *relay) give(rel *release, until time.Duration, switches uint64) bool {
 	} else {
 		r.lease.ends.Store(int64(r.until))
 	}
-	r.before, r.fence = rel.fence, 0
-	r.counting.Store(r.spec.numbers != nil)
+	r.before, r.fence = rel.Fence, 0
+	r.counting.Store(r.spec.Numbers != nil)
 	rel.shared = true
 	r.waiting = append(r.waiting, rel)
 	if !r.running.Swap(true) {
@@ -212,7 +214,7 @@ func (r *relay) take(h *hold) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := r.of.core.now()
-	if r.lost.Load() || r.spec.numbers != nil && r.fence == 0 || !r.spec.fresh(r.until, now) || !h.receive(r, now) {
+	if r.lost.Load() || r.spec.Numbers != nil && r.fence == 0 || !r.spec.Fresh(r.until, now) || !h.receive(r, now) {
 		return false
 	}
 	r.holder = h
@@ -239,19 +241,19 @@ func (r *relay) end(rel *release) (shared bool) {
 		rel.shared = true
 		r.waiting = append(r.waiting, rel)
 	}
-	r.last = r.of.core.round.takeCall()
-	r.last.release(r.spec, r.token)
-	r.last.op.Suspect, r.last.op.Unless = r.sets.Doubted()
-	r.last.asText() // nobody waits for the answers who follows
-	r.of.core.round.post(r.last)
+	r.last = r.of.core.round.Take()
+	r.last.Release(r.spec, r.token)
+	r.last.Op.Suspect, r.last.Op.Unless = r.sets.Doubted()
+	r.last.AsText() // nobody waits for the answers who follows
+	r.of.core.round.Post(r.last)
 	return true
 }
 
 // giveBack releases a lock, which may be in a relay: r is nil if it is in none. Nobody waits for the release. It
 // leaves the lock on the masters for the rest, if rest is above 0.
-func (r *relay) giveBack(c *core, s *spec, token []byte, rest time.Duration) {
+func (r *relay) giveBack(c *core, s *round.Spec, token []byte, rest time.Duration) {
 	if r == nil || !r.end(nil) {
-		c.round.sendRelease(s, token, rest)
+		c.round.SendRelease(s, token, rest)
 	}
 }
 
@@ -260,24 +262,24 @@ func (r *relay) serve() {
 	defer r.of.running.Done()
 	c := r.of.core
 	for k := r.next(); k != nil; k = r.next() {
-		err := c.round.rounds.Wait(context.Background(), &k.op)
+		err := c.round.Mux.Wait(context.Background(), &k.Op)
 		lost, tell := r.complete(k, err)
 		if tell != nil { // not here: a context may unlock when it is called, and then waits for this goroutine
 			r.of.running.Go(tell)
 		}
 		for i, rel := range r.sharing {
-			rel.share(&k.op, err, lost)
+			rel.share(&k.Op, err, lost)
 			r.sharing[i] = nil
 		}
-		if r.spec.numbers != nil && k.op.Persist == 0 {
+		if r.spec.Numbers != nil && k.Op.Persist == 0 {
 			r.number(k, err)
 		}
-		c.round.putCall(k)
+		c.round.Put(k)
 	}
 }
 
 // next posts the next round, and returns it; nil if no release waits.
-func (r *relay) next() *call {
+func (r *relay) next() *round.Call {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sharing, r.waiting = r.waiting, r.sharing[:0]
@@ -294,7 +296,7 @@ func (r *relay) next() *call {
 		return nil
 	}
 	c := r.of.core
-	k = c.round.takeCall()
+	k = c.round.Take()
 	h := r.holder
 	if h != nil { // nothing may come between what it says and the round
 		h.mu.Lock()
@@ -302,57 +304,57 @@ func (r *relay) next() *call {
 	}
 	now := c.now()
 	until, ttl := r.validity(), time.Duration(0)
-	if !r.lost.Load() && now < until && now >= r.spec.term.Due(until) {
-		ttl = r.spec.term.TTL
+	if !r.lost.Load() && now < until && now >= r.spec.Term.Due(until) {
+		ttl = r.spec.Term.TTL
 		if h != nil {
 			h.noteWrite()
 		}
 	}
 	switch {
-	case r.spec.numbers != nil:
-		k.pass(r.spec, r.token, max(c.round.hints.next(), r.before+1), ttl)
+	case r.spec.Numbers != nil:
+		k.Pass(r.spec, r.token, max(c.round.Hints.Next(), r.before+1), ttl)
 	case ttl > 0:
-		k.extend(r.spec, r.token, 0, ttl)
-		k.op.Lease, k.op.Epoch = &r.lease, r.lease.epoch.Load()
-		k.op.Grace = c.round.shortTimeout(r.spec.timeout, minShortTimeout)
+		k.Extend(r.spec, r.token, 0, ttl)
+		k.Op.Lease, k.Op.Epoch = &r.lease, r.lease.epoch.Load()
+		k.Op.Grace = c.round.ShortTimeout(r.spec.Timeout, round.MinShortTimeout)
 	default:
-		k.read(r.spec, r.token)
-		k.op.Lease, k.op.Epoch = &r.lease, r.lease.epoch.Load() // its text must not follow the last holder's release
+		k.Read(r.spec, r.token)
+		k.Op.Lease, k.Op.Epoch = &r.lease, r.lease.epoch.Load() // its text must not follow the last holder's release
 	}
-	r.trust = c.round.beginRound(&r.sets, k)
-	k.op.Awaited = true // serve writes it, when no lock is held
-	r.round = [2]*mux.Op{&k.op}
+	r.trust = c.round.BeginRound(&r.sets, k)
+	k.Op.Awaited = true // serve writes it, when no lock is held
+	r.round = [2]*mux.Op{&k.Op}
 	n := 1
 	if r.ask() {
-		r.round[1] = &r.line.op
+		r.round[1] = &r.line.Op
 		n = 2
 	}
-	c.round.rounds.Post(r.round[:n]...)
+	c.round.Mux.Post(r.round[:n]...)
 	return k
 }
 
 // number takes the fence of the waiter that the lock is given to from a round that has counted. If the masters' numbers
-// differ, there is a second round (core.agreeOnFence). Without a fence the waiter declines the lock. Then it is released.
-func (r *relay) number(k *call, err error) {
+// differ, there is a second round (round.Core.AgreeOnFence). Without a fence the waiter declines the lock. Then it is released.
+func (r *relay) number(k *round.Call, err error) {
 	c := r.of.core
-	until := r.spec.term.Until(k.op.Started)
+	until := r.spec.Term.Until(k.Op.Started)
 	r.mu.Lock()
 	limit := min(until, r.until) // the lock is not revived
-	if k.ttl == 0 {
+	if k.TTL == 0 {
 		until = limit
 	}
 	r.mu.Unlock()
-	c.round.hints.learn(k.op.Votes)
-	why := quorum.Count(k.op.Votes, err).Acquired(c.now(), limit)
+	c.round.Hints.Learn(k.Op.Votes)
+	why := quorum.Count(k.Op.Votes, err).Acquired(c.now(), limit)
 	if why == nil {
-		if again, e := c.round.agreeOnFence(context.Background(), r.spec, k); again {
+		if again, e := c.round.AgreeOnFence(context.Background(), r.spec, k); again {
 			c.stats.raised.Add(1)
-			why = quorum.Count(k.op.Votes, e).Acquired(c.now(), limit)
+			why = quorum.Count(k.Op.Votes, e).Acquired(c.now(), limit)
 		}
 	}
 	r.mu.Lock()
 	if why == nil {
-		r.fence, r.until = k.fence, max(r.until, until)
+		r.fence, r.until = k.Fence, max(r.until, until)
 	} else {
 		r.over = true
 	}
@@ -371,22 +373,22 @@ func (r *relay) validity() time.Duration {
 
 // complete judges a round, and reports whether the lock is lost. tell is to tell the holder that has it; nil if there is
 // nothing to tell.
-func (r *relay) complete(k *call, err error) (lost bool, tell func()) {
+func (r *relay) complete(k *round.Call, err error) (lost bool, tell func()) {
 	c := r.of.core
 	r.mu.Lock()
 	h := r.holder
 	if h != nil {
 		h.mu.Lock()
 	}
-	releases := k.op.Persist > 0 // its votes say the same to all who share it, and nobody has the lock
-	c.round.judge(&r.sets, r.trust, k)
-	t := quorum.Count(k.op.Votes, err)
-	if far, _ := c.round.hints.unbelieved(k.op.Votes); far != 0 { // they have the lock
+	releases := k.Op.Persist > 0 // its votes say the same to all who share it, and nobody has the lock
+	c.round.Judge(&r.sets, r.trust, k)
+	t := quorum.Count(k.Op.Votes, err)
+	if far, _ := c.round.Hints.Unbelieved(k.Op.Votes); far != 0 { // they have the lock
 		t.Yes, t.Failed = t.Yes+far.Len(), t.Failed-far.Len()
 	}
 	reason := t.Released(false, r.lost.Load())
-	if k.ttl > 0 && r.spec.numbers == nil && reason != ErrNotHeld && !r.released { // it has extended
-		reason = r.prolong(t, c.now(), r.spec.term.Until(k.op.Started))
+	if k.TTL > 0 && r.spec.Numbers == nil && reason != ErrNotHeld && !r.released { // it has extended
+		reason = r.prolong(t, c.now(), r.spec.Term.Until(k.Op.Started))
 	}
 	if reason != nil {
 		r.over = true
@@ -405,22 +407,22 @@ func (r *relay) complete(k *call, err error) (lost bool, tell func()) {
 	news := lost && !releases && !r.lost.Swap(true)
 	r.mu.Unlock()
 	if news && h != nil {
-		tell = r.of.noteLost(h, slices.Clone(r.token), c.failure(OpUnlock, r.spec.key, k, err, reason))
+		tell = r.of.noteLost(h, slices.Clone(r.token), c.failure(OpUnlock, r.spec.Key, k, err, reason))
 	}
 	return r.lost.Load(), tell
 }
 
 // repair has the lock repaired after a round that has succeeded, if the round has extended it. h is the holder; nil if there
 // is none. mu is held, and the holder's.
-func (r *relay) repair(k *call, h *hold) {
-	on := r.sets.Succeeded(r.trust, quorum.SaidGone(k.op.Votes))
+func (r *relay) repair(k *round.Call, h *hold) {
+	on := r.sets.Succeeded(r.trust, quorum.SaidGone(k.Op.Votes))
 	if on == 0 || r.released {
 		return
 	}
 	if h != nil {
 		h.noteWrite()
 	}
-	r.of.core.round.forget(r.of.core.round.repair(r.spec, &r.sets, k, on, r.of.core.now))
+	r.of.core.round.Forget(r.of.core.round.Repair(r.spec, &r.sets, k, on, r.of.core.now))
 }
 
 // prolong moves the end of the validity after a round that has extended the lock. It returns why the lock was not
@@ -445,11 +447,11 @@ func (r *relay) prolong(t quorum.Tally, now, until time.Duration) error {
 // ask prepares the question whether anybody stands in the global queue of the lock. It returns false if it is being
 // asked, or cannot be asked: of several keys, each has a queue.
 func (r *relay) ask() bool {
-	names, q := r.spec.names(), &r.line
+	names, q := r.spec.Names(), &r.line
 	if r.of.othersWait == nil || len(names) > 1 || q.asking.Load() || !r.of.othersWait(q, names[0]) {
 		return false
 	}
-	q.op.Timeout, q.op.OnDecided, q.op.Awaited = r.of.core.round.shortTimeout(r.spec.timeout, minShortTimeout), q.onDecided, true
+	q.Op.Timeout, q.Op.OnDecided, q.Op.Awaited = r.of.core.round.ShortTimeout(r.spec.Timeout, round.MinShortTimeout), q.onDecided, true
 	q.asking.Store(true)
 	return true
 }
@@ -457,14 +459,14 @@ func (r *relay) ask() bool {
 // decided takes the answer. The Mux is locked.
 func (q *question) decided(error) {
 	answer := unanswered
-	for i := range q.op.Votes {
-		switch q.op.Votes[i].Verdict {
+	for i := range q.Op.Votes {
+		switch q.Op.Votes[i].Verdict {
 		case VerdictYes:
 			answer = nobodyWaits
 			q.refused.Store(0) // whoever was refused is of this client
 		case VerdictNo:
 			answer = somebodyWaits
-			q.refused.Store(int64(q.op.Decided))
+			q.refused.Store(int64(q.Op.Decided))
 		}
 	}
 	q.answer.Store(answer)
@@ -494,5 +496,5 @@ func (r *relay) goesOn(handovers, most int) (yes, again bool) {
 // wearsOut reports whether a lock with a fence has been in the relay for its TTL. Its rounds set the lock nowhere again,
 // so that in time it could be left on too few masters.
 func (r *relay) wearsOut() bool {
-	return r.spec.numbers != nil && r.of.core.now() >= r.began+r.spec.term.TTL
+	return r.spec.Numbers != nil && r.of.core.now() >= r.began+r.spec.Term.TTL
 }

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/stretchr/testify/require"
 )
@@ -101,7 +103,7 @@ func TestAPassWhoseNumbersDifferIsRaised(t *testing.T) {
 
 // Too few masters answer, or their counters are not believed: the next one has no number, and asks the masters itself.
 func TestAPassWithoutANumberGivesNoLock(t *testing.T) {
-	far := func(m *fakeMaster) { m.counters["k"] += 10 * fenceSkew.Microseconds() }
+	far := func(m *fakeMaster) { m.counters["k"] += 10 * round.FenceSkew.Microseconds() }
 	for name, test := range map[string]struct {
 		harm, mend func(m *fakeMaster)
 		unlocked   error
@@ -153,7 +155,7 @@ func TestAWaiterLeavesBeforeItHasItsNumber(t *testing.T) {
 // Close releases a lock whose next holder has no number yet.
 func TestCloseReleasesALockThatIsBeingCounted(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		c.round.rounds = &graceRounds{rounds: r}
+		c.round.Mux = &graceRounds{Mux: r}
 		all := runners(t, c, 1, WithFence())
 		token := all[0].secretly()
 		require.NoError(t, all[0].Release())

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/stretchr/testify/require"
@@ -65,7 +67,7 @@ func TestASharedRoundThatIsLateSaysHowLongItHad(t *testing.T) {
 		var e *RoundError
 		require.ErrorAs(t, soon(t, all[0].unlocked), &e)
 		require.ErrorIs(t, e, ErrNoQuorum)
-		require.Equal(t, all[0].spec.timeout, e.limit)
+		require.Equal(t, all[0].spec.Timeout, e.limit)
 		r.set(thaw, 0, 1)
 	})
 }
@@ -76,7 +78,7 @@ func TestAnExtendOfTheNextHolderHidesNoLoss(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		arrived := make(chan struct{})
 		var once sync.Once
-		c.round.rounds = &hookedRounds{rounds: r, waited: func(_ context.Context, op *mux.Op) {
+		c.round.Mux = &hookedRounds{Mux: r, waited: func(_ context.Context, op *mux.Op) {
 			if strings.Contains(string(op.Command), kind.ReadScript.Hash) {
 				once.Do(func() { <-arrived }) // its answers are there, and are not judged yet
 			}
@@ -107,7 +109,7 @@ func TestAnExtensionThatIsJudgedLateEndsNothing(t *testing.T) {
 			arrived := make(chan struct{})
 			var armed atomic.Bool
 			var late atomic.Pointer[mux.Op]
-			c.round.rounds = &hookedRounds{rounds: r, posting: func(op *mux.Op) {
+			c.round.Mux = &hookedRounds{Mux: r, posting: func(op *mux.Op) {
 				if armed.Load() {
 					late.CompareAndSwap(nil, op)
 				}
@@ -177,33 +179,33 @@ func TestThoseWhoPollAreNotShutOut(t *testing.T) {
 
 // graceRounds close as a Mux does: what comes later is not sent, and what was sent before is done.
 type graceRounds struct {
-	rounds
+	round.Mux
 	closed atomic.Bool
 }
 
 func (c *graceRounds) Post(ops ...*mux.Op) {
 	if !c.closed.Load() {
-		c.rounds.Post(ops...)
+		c.Mux.Post(ops...)
 	}
 }
 
 func (c *graceRounds) Send(op *mux.Op) {
 	if !c.closed.Load() {
-		c.rounds.Send(op)
+		c.Mux.Send(op)
 	}
 }
 
 func (c *graceRounds) Close() error {
 	c.closed.Store(true)
 	time.Sleep(100 * time.Millisecond)
-	return c.rounds.Close()
+	return c.Mux.Close()
 }
 
 // A lock that was given to a waiter, which has not taken it over yet, is released when the client is closed.
 func TestCloseReleasesALockThatIsGiven(t *testing.T) {
 	observer := onEvent(EventWake, func(_ *Event) { time.Sleep(200 * time.Millisecond) })
 	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
-		c.round.rounds = &graceRounds{rounds: r}
+		c.round.Mux = &graceRounds{Mux: r}
 		all := runners(t, c, 1)
 		token := all[0].secretly()
 		require.NoError(t, all[0].Release())
@@ -309,7 +311,7 @@ func TestAWaiterThatLeavesReleasesBeforeCloseLooks(t *testing.T) {
 				}
 			}
 		}
-		c.round.rounds = &hookedRounds{rounds: r, posting: looks, sending: looks}
+		c.round.Mux = &hookedRounds{Mux: r, posting: looks, sending: looks}
 		m := runners(t, c, 0)[0]
 		next := waitsFor(t, c, ctx)
 		release := "release k " + m.secretly()

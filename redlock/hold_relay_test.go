@@ -58,12 +58,12 @@ func soon(t *testing.T, results <-chan error) error {
 
 // runners returns a Mutex that has the lock, and others that wait for it, until the masters notify them.
 func runners(t *testing.T, c *Client, n int, opts ...Option) []*runner {
-	rounds := c.round.rounds
+	rounds := c.round.Mux
 	switch r := rounds.(type) {
 	case *hookedRounds:
-		rounds = r.rounds
+		rounds = r.Mux
 	case *graceRounds:
-		rounds = r.rounds
+		rounds = r.Mux
 	}
 	if r, is := rounds.(*fakeRounds); is {
 		r.tells = func(master int, key string) { c.notices.push(master, []byte(key)) }
@@ -775,7 +775,7 @@ func TestALockThatIsGivenWaitsForNoQuestionThatComes(t *testing.T) {
 	masters.Pause(2)
 	left := make(chan error, 1)
 	var once sync.Once
-	c.round.rounds = &askedRounds{rounds: c.round.rounds, asking: func(op *mux.Op) {
+	c.round.Mux = &askedRounds{Mux: c.round.Mux, asking: func(op *mux.Op) {
 		if op.Replies != 2 { // no look
 			return
 		}

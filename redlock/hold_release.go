@@ -5,13 +5,15 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
 // A release is the round that releases a lock, or shares a round of its relay.
 type release struct {
-	call
+	round.Call
 	of         *releases
 	key        string
 	lingers    bool  // the lock is left on the masters for its least time
@@ -39,10 +41,10 @@ func (r *release) share(op *mux.Op, err error, lost bool) {
 	if r.awaited && !r.left.CompareAndSwap(0, leftByRound) {
 		return // the caller has kept it
 	}
-	r.op.Votes = append(r.op.Votes[:0], op.Votes...)
-	r.op.Started, r.op.Decided, r.op.Asked, r.op.Timeout = op.Started, op.Decided, op.Asked, op.Timeout
-	for i := range r.op.Votes {
-		switch v := &r.op.Votes[i]; {
+	r.Op.Votes = append(r.Op.Votes[:0], op.Votes...)
+	r.Op.Started, r.Op.Decided, r.Op.Asked, r.Op.Timeout = op.Started, op.Decided, op.Asked, op.Timeout
+	for i := range r.Op.Votes {
+		switch v := &r.Op.Votes[i]; {
 		case v.Verdict == VerdictNo:
 			v.Reply = v.Reply.Clone() // the memory is the round's
 		case v.Verdict == VerdictFailed && v.Int > 0: // it has the lock, and a counter that is not believed
@@ -71,14 +73,14 @@ func (r *release) await(ctx context.Context) (err error, kept bool) {
 		return <-r.result, false
 	}
 	now := r.of.core.now()
-	r.op.Votes, r.op.Started, r.op.Decided = make([]mux.Vote, len(r.of.core.masters)), now, now
+	r.Op.Votes, r.Op.Started, r.Op.Decided = make([]mux.Vote, len(r.of.core.masters)), now, now
 	return ctx.Err(), true
 }
 
 // complete judges the votes. err is the mux's.
 func (r *release) complete(err error) *RoundError {
 	c := r.of.core
-	reason := quorum.Count(r.op.Votes, err).Released(r.was.over(), r.was == stateLost)
+	reason := quorum.Count(r.Op.Votes, err).Released(r.was.over(), r.was == stateLost)
 	switch {
 	case r.secondLost:
 		reason = ErrNotHeld
@@ -90,7 +92,7 @@ func (r *release) complete(err error) *RoundError {
 		return nil
 	}
 	c.stats.releaseFailed.Add(1)
-	e := c.failure(OpUnlock, r.key, &r.call, err, reason)
+	e := c.failure(OpUnlock, r.key, &r.Call, err, reason)
 	if r.secondErr != nil && !e.revoked() {
 		e.under = foreignError{r.secondErr}
 	}
@@ -100,7 +102,7 @@ func (r *release) complete(err error) *RoundError {
 // completed takes the decision of a release that is not awaited. The Mux is locked.
 func (r *release) completed(err error) {
 	e := r.complete(err)
-	r.of.core.observeRound(context.Background(), OpUnlock, r.key, &r.call, 0, e)
+	r.of.core.observeRound(context.Background(), OpUnlock, r.key, &r.Call, 0, e)
 	r.of.put(r)
 }
 

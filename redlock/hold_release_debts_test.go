@@ -28,7 +28,7 @@ func TestThawedMasterIsToldOfAReleaseHoweverLateItIs(t *testing.T) {
 	defer stop()
 	conntest.Soon(t, "the lock is lost", held.Done())
 	for _, i := range []int{1, 2} {
-		require.Eventually(t, func() bool { return c.round.rounds.Masters()[i].Phase != mux.Up }, hanging, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return c.round.Mux.Masters()[i].Phase != mux.Up }, hanging, 5*time.Millisecond)
 	}
 	require.Error(t, m.Unlock(t.Context()))
 	time.Sleep(time.Until(expired))
@@ -36,7 +36,7 @@ func TestThawedMasterIsToldOfAReleaseHoweverLateItIs(t *testing.T) {
 		masters.Resume(i)
 		comesUp(t, c, i)
 		require.Eventually(t, func() bool {
-			s := c.round.rounds.Masters()[i]
+			s := c.round.Mux.Masters()[i]
 			return s.Owed == 0 && s.Debts == 0
 		}, hanging, 5*time.Millisecond)
 		n, err := masters.Do(i, "EXISTS", "k", "late") // which it was set when it thawed

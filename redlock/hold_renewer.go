@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/quorum"
@@ -74,7 +76,7 @@ type renewal struct {
 // A repaired is a lock that was repaired after a renewal.
 type repaired struct {
 	keepAlive *keepAlive
-	call      *call
+	call      *round.Call
 }
 
 // kept returns the number of live KeepAlives.
@@ -110,9 +112,9 @@ func (r *renewer) addTo(ctx context.Context, h *hold, awaitsSecond bool) *keepAl
 	k.until.Store(int64(h.until))
 	switch {
 	case r.closed:
-		k.why = lostTo(h.spec.key, ErrClosed)
+		k.why = lostTo(h.spec.Key, ErrClosed)
 	case h.state(now) != stateHeld || h.awaitsSecond() != awaitsSecond:
-		k.why = lostTo(h.spec.key, ErrNotHeld)
+		k.why = lostTo(h.spec.Key, ErrNotHeld)
 	default:
 		k.fence, k.backing = h.fence, h.backing
 		k.lease, k.epoch = &h.lease, h.lease.epoch.Load()
@@ -120,7 +122,7 @@ func (r *renewer) addTo(ctx context.Context, h *hold, awaitsSecond bool) *keepAl
 			k.lifetimeEnd = clock.After(cmp.Or(h.takenAt, now), h.lifetime) // counts from now if the lock was handed over
 		}
 		k.sibling, h.keepAlives = h.keepAlives, k
-		if h.spec.notifiable() {
+		if h.spec.Notifiable() {
 			k.askAt = max(askFrom(cmp.Or(h.takenAt, now)), now)
 		}
 		r.schedule(k)
@@ -129,7 +131,7 @@ func (r *renewer) addTo(ctx context.Context, h *hold, awaitsSecond bool) *keepAl
 	}
 	why := k.why // read under mu: the renewer may set it later
 	if why == nil && r.shut {
-		why = shutDown(h.spec.key)
+		why = shutDown(h.spec.Key)
 	}
 	h.mu.Unlock()
 	r.mu.Unlock()
@@ -144,7 +146,7 @@ func (r *renewer) schedule(k *keepAlive) {
 	until := time.Duration(k.until.Load())
 	k.renewAt = clock.Forever
 	if until < k.lifetimeEnd {
-		k.renewAt = k.hold.spec.term.Due(until)
+		k.renewAt = k.hold.spec.Term.Due(until)
 	}
 	r.heedPending(k)
 	k.setNext()
@@ -192,7 +194,7 @@ func (r *renewer) finish(over []*keepAlive) {
 	cancelAll(over)
 	for _, k := range over {
 		if k.lost() {
-			if e := r.core.events.begin(k, EventLost, k.hold.spec.key); e != nil {
+			if e := r.core.events.begin(k, EventLost, k.hold.spec.Key); e != nil {
 				e.Err = k.why
 				r.core.events.end(e)
 			}
@@ -284,7 +286,7 @@ func (r *renewer) noteLostBut(h *hold, token []byte, failure *RoundError, unseen
 	return func() {
 		func() {
 			if !stays {
-				defer r.core.round.sendRelease(&h.spec, token, rest) // also if a context panics
+				defer r.core.round.SendRelease(&h.spec, token, rest) // also if a context panics
 			}
 			cancelAll(over) // before the release, after which another can take the lock
 		}()
@@ -309,7 +311,7 @@ func (r *renewer) giveBack(h *hold, token []byte, rest time.Duration, failure *R
 	defer in.giveBack(r.core, &h.spec, token, rest) // also if a context panics
 	defer second.unlockNoWait()
 	if untold {
-		defer r.core.observeLetGo(h.spec.key, token, true)
+		defer r.core.observeLetGo(h.spec.Key, token, true)
 	}
 	r.finish(over)
 }
@@ -360,7 +362,7 @@ func (r *renewer) shutdown() {
 	all := slices.Clone(r.heap)
 	r.mu.Unlock()
 	for _, k := range all {
-		defer k.cancel(shutDown(k.hold.spec.key)) // all of them even if a context panics
+		defer k.cancel(shutDown(k.hold.spec.Key)) // all of them even if a context panics
 	}
 }
 
@@ -371,7 +373,7 @@ func (r *renewer) close() {
 	var over []*keepAlive
 	for len(r.heap) > 0 {
 		k := r.heap[0]
-		r.remove(k, lostTo(k.hold.spec.key, ErrClosed))
+		r.remove(k, lostTo(k.hold.spec.Key, ErrClosed))
 		over = append(over, k)
 	}
 	r.arm(0)
@@ -420,24 +422,24 @@ func (r *renewer) run() {
 	for b := r.nextBurst(); b != nil; b = r.nextBurst() {
 		// All rounds were posted at the same time. Those with the shortest timeout are completed first, so
 		// that none waits for longer than its own timeout.
-		slices.SortFunc(b.renewals, func(x, y renewal) int { return cmp.Compare(x.call.op.Timeout, y.call.op.Timeout) })
+		slices.SortFunc(b.renewals, func(x, y renewal) int { return cmp.Compare(x.call.Op.Timeout, y.call.Op.Timeout) })
 		for _, x := range b.renewals {
-			if repair := r.complete(x, r.core.round.rounds.Wait(context.Background(), &x.call.op)); repair != nil {
+			if repair := r.complete(x, r.core.round.Mux.Wait(context.Background(), &x.call.Op)); repair != nil {
 				b.repaired = append(b.repaired, repaired{x.keepAlive, repair})
 			}
-			r.core.round.putCall(x.call)
+			r.core.round.Put(x.call)
 		}
 		r.mu.Lock()
 		r.sending -= len(b.ops)
 		r.mu.Unlock()
 		for _, x := range b.repaired {
-			r.core.round.rounds.Wait(context.Background(), &x.call.op)
-			if quorum.SaidYes(x.call.op.Votes) != 0 {
+			r.core.round.Mux.Wait(context.Background(), &x.call.Op)
+			if quorum.SaidYes(x.call.Op.Votes) != 0 {
 				r.confirm(x.keepAlive)
 			} else { // the repair has ended what the masters had promised, though another's set has come before it
 				r.askAgain(x.keepAlive.hold)
 			}
-			r.core.round.putCall(x.call)
+			r.core.round.Put(x.call)
 		}
 		clear(b.renewals)
 		clear(b.repaired)
@@ -476,12 +478,12 @@ func (r *renewer) post(b *burst) {
 		b.all = append(append(b.all, b.ops...), b.questions...)
 		all = b.all
 	}
-	r.core.round.rounds.Post(all...)
+	r.core.round.Mux.Post(all...)
 	if b.quiet != nil {
-		r.core.round.rounds.Forget(b.quiet)
+		r.core.round.Mux.Forget(b.quiet)
 	}
 	for _, op := range b.questions {
-		r.core.round.rounds.Forget(op)
+		r.core.round.Mux.Forget(op)
 	}
 	clear(b.all)
 	clear(b.questions)
@@ -536,7 +538,7 @@ func (r *renewer) makeBurst(now time.Duration) *burst {
 			break
 		}
 		n++
-		x := renewal{extension: extension{core: r.core, hold: k.hold, call: r.core.round.takeCall()}, keepAlive: k, confirms: k.confirms}
+		x := renewal{extension: extension{core: r.core, hold: k.hold, call: r.core.round.Take()}, keepAlive: k, confirms: k.confirms}
 		k.confirms = false
 		h := k.hold
 		h.mu.Lock()
@@ -549,12 +551,12 @@ func (r *renewer) makeBurst(now time.Duration) *burst {
 		}
 		h.mu.Unlock()
 		if !ours { // it is over, or about to be
-			r.core.round.putCall(x.call)
+			r.core.round.Put(x.call)
 			continue
 		}
-		x.call.op.Patient = true
+		x.call.Op.Patient = true
 		b.renewals = append(b.renewals, x)
-		b.ops = append(b.ops, &x.call.op)
+		b.ops = append(b.ops, &x.call.Op)
 	}
 	r.ready = slices.Delete(r.ready, 0, n)
 	b.questions, b.quiet = qs.appendOps(b.questions, len(b.ops))
@@ -586,29 +588,29 @@ func (r *renewer) confirm(k *keepAlive) {
 // complete takes the result of a renewal. It returns a repair that follows it, for whoever waits for it; nil if there is
 // none, or if nobody need wait: a renewal that confirms one is not followed by another that does, as the master may lose
 // each key that it is given.
-func (r *renewer) complete(x renewal, err error) (repair *call) {
+func (r *renewer) complete(x renewal, err error) (repair *round.Call) {
 	k, h := x.keepAlive, x.hold
 	defer h.unpin()
 	r.mu.Lock()
 	now := r.core.now()
 	left, repair, reason := x.complete(err, k.index >= 0) // a KeepAlive that is over extends nothing
 	if x.confirms {
-		r.core.round.forget(repair)
+		r.core.round.Forget(repair)
 		repair = nil
 	}
 	var e *RoundError
 	if reason != nil && reason != errUnlocked {
-		e = r.core.failure(OpRenew, h.spec.key, x.call, err, reason)
+		e = r.core.failure(OpRenew, h.spec.Key, x.call, err, reason)
 		r.core.stats.renewalsFailed.Add(1)
 	}
-	x.call.failures = k.failures
+	x.call.Failures = k.failures
 	if k.failures++; e == nil {
 		k.failures = 0
 	}
 	if k.index >= 0 {
 		k.failure = e
 		if x.reason != 0 {
-			x.subscription.end(x.reason, x.call.op.Votes)
+			x.subscription.end(x.reason, x.call.Op.Votes)
 		}
 		if e == nil {
 			r.schedule(k)
@@ -616,7 +618,7 @@ func (r *renewer) complete(x renewal, err error) (repair *call) {
 				k.renewAt = min(k.renewAt, now)
 			}
 		} else {
-			pause := h.spec.term.TTL / retryAfter
+			pause := h.spec.Term.TTL / retryAfter
 			k.renewAt = now + pause + rand.N(pause)
 			r.heedPending(k)
 		}
@@ -626,7 +628,7 @@ func (r *renewer) complete(x renewal, err error) (repair *call) {
 	stopped := k.index < 0 && k.why == nil
 	r.mu.Unlock()
 	if e != nil && (reason == ErrNotHeld || !stopped && x.mustUndo(reason)) {
-		r.lose(h, x.call.token, e)
+		r.lose(h, x.call.Token, e)
 	}
 	if x.confirms {
 		r.askAgain(h)
@@ -640,7 +642,7 @@ func (r *renewer) ask(qs *questions, k *keepAlive, now time.Duration) {
 	h := k.hold
 	s := h.subscription()
 	switch {
-	case !h.spec.notifiable() || s == nil && k.askAt != clock.Forever && now < k.askAt || qs.able == 0:
+	case !h.spec.Notifiable() || s == nil && k.askAt != clock.Forever && now < k.askAt || qs.able == 0:
 		return
 	case s == nil:
 		s = r.subscriptions.add(k)
@@ -667,7 +669,7 @@ func (r *renewer) askOnly(now time.Duration) {
 	r.asking = r.asking[:0]
 	all, _ := qs.appendOps(nil, 0)
 	for _, op := range all {
-		r.core.round.rounds.Send(op)
+		r.core.round.Mux.Send(op)
 	}
 }
 

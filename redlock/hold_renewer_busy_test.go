@@ -16,7 +16,7 @@ func TestRenewalsArePatient(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m := taken(t, c)
 		var patient []bool
-		c.round.rounds = &hookedRounds{rounds: r, posting: func(op *mux.Op) { patient = append(patient, op.Patient) }}
+		c.round.Mux = &hookedRounds{Mux: r, posting: func(op *mux.Op) { patient = append(patient, op.Patient) }}
 		_, stop := m.KeepAlive(t.Context())
 		defer stop()
 		time.Sleep(ttl/quorum.RenewAfter + ttl/10)

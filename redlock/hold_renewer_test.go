@@ -101,7 +101,7 @@ func TestRenewalThatComesTooLateDoesNotCount(t *testing.T) {
 				s := &renewed{T: t, r: r, m: m, until: m.until, extended: make(chan error, 1), let: make(chan struct{})}
 				set := atTheNextLook(client)
 				first := true
-				client.round.rounds = &hookedRounds{rounds: r, waited: func(ctx context.Context, op *mux.Op) {
+				client.round.Mux = &hookedRounds{Mux: r, waited: func(ctx context.Context, op *mux.Op) {
 					switch {
 					case !asks(op, kind.ExtendScript):
 					case ctx == s.Context(): // the Extend
@@ -117,7 +117,7 @@ func TestRenewalThatComesTooLateDoesNotCount(t *testing.T) {
 					}
 				}}
 				s.held, s.stop = m.KeepAlive(context.Background())
-				time.Sleep(m.spec.term.Started(s.until) + ttl/quorum.RenewAfter - r.now() - time.Millisecond/2)
+				time.Sleep(m.spec.Term.Started(s.until) + ttl/quorum.RenewAfter - r.now() - time.Millisecond/2)
 				if c.before != nil {
 					c.before(s)
 				}
@@ -138,7 +138,7 @@ func TestRenewalIsNotSentForALockThatIsNotOursAnyMore(t *testing.T) {
 		m := taken(t, c)
 		set := atTheNextLook(c)
 		m.KeepAlive(t.Context())
-		time.Sleep(m.spec.term.Started(m.until) + ttl/quorum.RenewAfter - r.now() - time.Millisecond)
+		time.Sleep(m.spec.Term.Started(m.until) + ttl/quorum.RenewAfter - r.now() - time.Millisecond)
 		r.set(flush, 0)
 		unlocked := make(chan error, 1)
 		set(func() { // the renewer, which holds its lock
@@ -163,16 +163,16 @@ func TestNoRenewalIsSentAfterAReleaseThoughALossIsNotedMeanwhile(t *testing.T) {
 	both := make(chan struct{}, 2)
 	overtaken := make(chan bool, 1) // the renewal that is about to be sent, by the release
 	first := true
-	c.round.rounds = &hookedRounds{rounds: r, posting: func(op *mux.Op) {
+	c.round.Mux = &hookedRounds{Mux: r, posting: func(op *mux.Op) {
 		switch {
 		case asks(op, kind.ReleaseScript):
 			close(released)
 		case first: // the renewer's lock is held
 			first = false
-			k := c.round.takeCall()
-			k.token = append(k.token[:0], m.token()...)
+			k := c.round.Take()
+			k.Token = append(k.Token[:0], m.token()...)
 			go func() {
-				c.renewer.lose(&m.hold, k.token, &RoundError{Op: OpExtend, Key: "k", failure: failure{reason: ErrNotHeld}})
+				c.renewer.lose(&m.hold, k.Token, &RoundError{Op: OpExtend, Key: "k", failure: failure{reason: ErrNotHeld}})
 				both <- struct{}{}
 			}()
 			runs := func(what func() bool) { // it does what it can
@@ -219,7 +219,7 @@ func TestRenewalOfALockThatIsOverIsNotSent(t *testing.T) {
 		set := atTheNextLook(c)
 		held, stop := m.KeepAlive(t.Context())
 		defer stop()
-		time.Sleep(m.spec.term.Started(m.until) + ttl/quorum.RenewAfter - r.now() - time.Millisecond)
+		time.Sleep(m.spec.Term.Started(m.until) + ttl/quorum.RenewAfter - r.now() - time.Millisecond)
 		set(func() { r.suspend(2 * ttl) })
 		time.Sleep(10 * time.Millisecond)
 		require.Zero(t, c.Stats().Renewals)
@@ -237,7 +237,7 @@ func TestLateRenewalLeavesNoKey(t *testing.T) {
 				m := taken(t, c)
 				var once sync.Once
 				until := m.validUntil()
-				c.round.rounds = &hookedRounds{rounds: r, posting: func(*mux.Op) {
+				c.round.Mux = &hookedRounds{Mux: r, posting: func(*mux.Op) {
 					once.Do(func() { r.suspend(until - r.now() + beyond) })
 				}}
 				held, stop := m.KeepAlive(t.Context())
@@ -262,7 +262,7 @@ func TestLateExtensionWithoutAnAnswerLeavesNoKey(t *testing.T) {
 				m := taken(t, c)
 				until := m.validUntil()
 				var once sync.Once
-				c.round.rounds = &hookedRounds{rounds: r, posting: func(*mux.Op) {
+				c.round.Mux = &hookedRounds{Mux: r, posting: func(*mux.Op) {
 					once.Do(func() {
 						r.suspend(until - r.now() + ttl)
 						r.set(freeze, 0, 1)

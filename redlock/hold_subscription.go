@@ -116,7 +116,7 @@ func askFrom(takenAt time.Duration) time.Duration {
 
 // able returns the masters that can be asked.
 func (hs *heldSubscriptions) able() mux.Set {
-	able := hs.core.round.notifying()
+	able := hs.core.round.Notifying()
 	hs.core.notices.mu.Lock()
 	defer hs.core.notices.mu.Unlock()
 	return able &^ hs.refused
@@ -128,7 +128,7 @@ func (hs *heldSubscriptions) add(k *keepAlive) *heldSubscription {
 	s.hearer, s.kept, s.interests = s, true, s.keys[:0]
 	k.subscription = s
 	n := len(hs.core.masters)
-	hs.core.notices.add(&s.subscription, 1, n-quorum.Majority(n)+1, k.hold.spec.keysOf(k.hold.token())...)
+	hs.core.notices.add(&s.subscription, 1, n-quorum.Majority(n)+1, k.hold.spec.KeysOf(k.hold.token())...)
 	hs.core.notices.mu.Lock()
 	defer hs.core.notices.mu.Unlock()
 	hs.n++
@@ -237,7 +237,7 @@ func (s *heldSubscription) end(reason mux.Set, votes []mux.Vote) {
 		s.pause = notifyPause
 	case yes:
 		s.notUntil += s.pause
-		s.pause = min(2*s.pause, s.keepAlive.hold.spec.term.TTL/quorum.RenewAfter)
+		s.pause = min(2*s.pause, s.keepAlive.hold.spec.Term.TTL/quorum.RenewAfter)
 	}
 }
 

@@ -249,7 +249,7 @@ func TestStormOfChangesIsLimited(t *testing.T) {
 				}
 				require.NoError(t, ctx.Err())
 				require.LessOrEqual(t, c.Stats().RenewalsNotified-before, uint64(5*time.Minute/notifyPause)+1)
-				time.Sleep(m.spec.term.TTL)
+				time.Sleep(m.spec.Term.TTL)
 				forget(r, 0, 1, 2)
 				after, _ := lostBy(t, r.fakeRounds, ctx)
 				require.Less(t, after, notifyPause, "a storm of five minutes is over after a TTL")

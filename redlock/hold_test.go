@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -25,11 +27,11 @@ func TestALeaseEndsWithItsLock(t *testing.T) {
 		"lost":                    {func(h *hold) { h.lose(token, now) }, now, false},
 		"another lock is lost":    {func(h *hold) { h.lose([]byte("other"), now) }, now, true},
 		"unlocked":                {func(h *hold) { h.reset() }, now, false},
-		"unlocked and taken anew": {func(h *hold) { h.reset(); h.install(&call{token: token}, later, now) }, now, false},
+		"unlocked and taken anew": {func(h *hold) { h.reset(); h.install(&round.Call{Token: token}, later, now) }, now, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHold()
-			installed(t, h, &call{token: token}, until, nil)
+			installed(t, h, &round.Call{Token: token}, until, nil)
 			term := h.lease.epoch.Load()
 			c.does(h)
 			require.Equal(t, c.want, h.lease.Holds(term, c.at))
@@ -42,26 +44,28 @@ func TestALeaseEndsWithItsLock(t *testing.T) {
 // attempt has taken, and is nobody else's.
 func TestALeaseEndsWithItsAttempt(t *testing.T) {
 	const now, until, far = 10 * time.Second, 20 * time.Second, time.Hour
-	attempt := func(h *hold, token string) *call { return &call{token: []byte(token), leaseEpoch: h.beginAttempt()} }
+	attempt := func(h *hold, token string) *round.Call {
+		return &round.Call{Token: []byte(token), LeaseEpoch: h.beginAttempt()}
+	}
 	for name, c := range map[string]struct {
-		does func(h *hold, a *call)
+		does func(h *hold, a *round.Call)
 		at   time.Duration
 		want bool
 	}{
-		"under way":               {func(*hold, *call) {}, far, true},
-		"abandoned":               {func(h *hold, a *call) { h.endAttempt(a.leaseEpoch) }, now, false},
-		"another begins":          {func(h *hold, a *call) { attempt(h, "b") }, now, false},
-		"it takes the lock":       {func(h *hold, a *call) { h.install(a, until, now) }, until - 1, true},
-		"the lock expires":        {func(h *hold, a *call) { h.install(a, until, now) }, until, false},
-		"the lock is unlocked":    {func(h *hold, a *call) { h.install(a, until, now); h.reset() }, now, false},
-		"the lock is lost":        {func(h *hold, a *call) { h.install(a, until, now); h.lose(a.token, now) }, now, false},
-		"another lock is lost":    {func(h *hold, a *call) { h.install(a, until, now); h.lose([]byte("b"), now) }, now, true},
-		"an unlock comes between": {func(h *hold, a *call) { h.reset() }, now, false},
-		"the next has taken it": {func(h *hold, a *call) {
+		"under way":               {func(*hold, *round.Call) {}, far, true},
+		"abandoned":               {func(h *hold, a *round.Call) { h.endAttempt(a.LeaseEpoch) }, now, false},
+		"another begins":          {func(h *hold, a *round.Call) { attempt(h, "b") }, now, false},
+		"it takes the lock":       {func(h *hold, a *round.Call) { h.install(a, until, now) }, until - 1, true},
+		"the lock expires":        {func(h *hold, a *round.Call) { h.install(a, until, now) }, until, false},
+		"the lock is unlocked":    {func(h *hold, a *round.Call) { h.install(a, until, now); h.reset() }, now, false},
+		"the lock is lost":        {func(h *hold, a *round.Call) { h.install(a, until, now); h.lose(a.Token, now) }, now, false},
+		"another lock is lost":    {func(h *hold, a *round.Call) { h.install(a, until, now); h.lose([]byte("b"), now) }, now, true},
+		"an unlock comes between": {func(h *hold, a *round.Call) { h.reset() }, now, false},
+		"the next has taken it": {func(h *hold, a *round.Call) {
 			b := attempt(h, "b")
 			h.install(b, until, now)
 		}, now, false},
-		"it takes the lock while another is under way": {func(h *hold, a *call) {
+		"it takes the lock while another is under way": {func(h *hold, a *round.Call) {
 			attempt(h, "b")
 			h.install(a, until, now)
 		}, now, false},
@@ -70,23 +74,23 @@ func TestALeaseEndsWithItsAttempt(t *testing.T) {
 			h := newHold()
 			a := attempt(h, "a")
 			c.does(h, a)
-			require.Equal(t, c.want, h.attemptLease.Holds(a.leaseEpoch, c.at))
+			require.Equal(t, c.want, h.attemptLease.Holds(a.LeaseEpoch, c.at))
 		})
 	}
 
 	h := newHold()
 	a, b := attempt(h, "a"), attempt(h, "b")
-	h.endAttempt(a.leaseEpoch)
-	require.True(t, h.attemptLease.Holds(b.leaseEpoch, far), "only the first has been abandoned")
+	h.endAttempt(a.LeaseEpoch)
+	require.True(t, h.attemptLease.Holds(b.LeaseEpoch, far), "only the first has been abandoned")
 	installed(t, h, b, until, nil)
-	installed(t, h, a, until+1, b.token) // the first takes it from the second, which must have lost it
-	require.False(t, h.attemptLease.Holds(b.leaseEpoch, now), "what is known of the second's lock is gone")
+	installed(t, h, a, until+1, b.Token) // the first takes it from the second, which must have lost it
+	require.False(t, h.attemptLease.Holds(b.LeaseEpoch, now), "what is known of the second's lock is gone")
 	h.beginAttempt()
 	h.endAttempt(0)
 	require.True(t, h.attemptLease.Holds(h.attemptLease.epoch.Load(), far), "a plain lock's attempt has no lease")
 }
 
-func newHold() *hold { return &hold{spec: spec{traits: &ordinary}, tokenText: new([]byte)} }
+func newHold() *hold { return &hold{spec: round.Spec{Traits: &round.Ordinary}, tokenText: new([]byte)} }
 
 // Two attempts of one Mutex are under way, and a quorum loses the lock of the first in between. Both succeed.
 func TestTwoAttemptsOfOneMutexLeaveOneLock(t *testing.T) {
@@ -116,7 +120,7 @@ func TestTwoAttemptsOfOneMutexLeaveOneLock(t *testing.T) {
 }
 
 // installed installs the lock of a call, which releases what the hold had.
-func installed(t *testing.T, h *hold, k *call, until time.Duration, replaced []byte) {
+func installed(t *testing.T, h *hold, k *round.Call, until time.Duration, replaced []byte) {
 	t.Helper()
 	had, ok := h.install(k, until, 1)
 	require.True(t, ok)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
@@ -73,23 +75,23 @@ type LockWaiter struct {
 }
 
 // askRow asks for the row of a key, and what stands beside it.
-func askRow(k *call, key, what string, timeout time.Duration, tracked bool) {
-	k.ask(census.Rows, census.JudgeRows, timeout, tracked, []string{key}, what, key, string(kind.AppendQueueKey(nil, key)))
+func askRow(k *round.Call, key, what string, timeout time.Duration, tracked bool) {
+	k.Ask(census.Rows, census.JudgeRows, timeout, tracked, []string{key}, what, key, string(kind.AppendQueueKey(nil, key)))
 }
 
 // tally does the round of a call that asks who holds a key, and counts the answers.
-func (c *Client) tally(ctx context.Context, k *call, permits bool) (*census.Tally, error) {
-	err := c.round.rounds.Do(ctx, &k.op)
-	t := census.NewTally(len(k.op.Votes))
-	for i := range k.op.Votes {
-		switch v := &k.op.Votes[i]; {
+func (c *Client) tally(ctx context.Context, k *round.Call, permits bool) (*census.Tally, error) {
+	err := c.round.Mux.Do(ctx, &k.Op)
+	t := census.NewTally(len(k.Op.Votes))
+	for i := range k.Op.Votes {
+		switch v := &k.Op.Votes[i]; {
 		case v.Verdict != VerdictYes:
 		case permits:
 			t.Add(i, census.ReadPermits(v.Reply))
 		default:
 			t.Add(i, census.ReadRows(v.Reply)[0])
 		}
-		k.op.Votes[i].Reply = resp.Value{}
+		k.Op.Votes[i].Reply = resp.Value{}
 	}
 	return t, err
 }
@@ -210,7 +212,7 @@ func looksLike(value string, left time.Duration) LockKind {
 	raw, err := base64.RawURLEncoding.DecodeString(token)
 	const least, most = 16, 128 // characters of another library's token
 	switch {
-	case err == nil && len(raw) == tokenBytes:
+	case err == nil && len(raw) == round.TokenBytes:
 		return KindPlain
 	case left >= 0 && least <= len(value) && len(value) <= most && strings.Trim(value, tokenLetters) == "":
 		return KindForeign
@@ -222,10 +224,10 @@ const tokenLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345
 
 // census asks every master who holds a key, and counts that. The error is nil or a *RoundError.
 func (c *Client) census(ctx context.Context, of Op, key string, o *options) (*census.Tally, error) {
-	k := c.round.takeCall()
-	defer c.round.putCall(k)
+	k := c.round.Take()
+	defer c.round.Put(k)
 	if o.permits > 0 {
-		k.ask(census.Values, census.JudgeArray, c.cfg.questionTimeout(), false, kind.NewPermits(c.cfg.Prefix+key, 0, o.permits).Names())
+		k.Ask(census.Values, census.JudgeArray, c.cfg.questionTimeout(), false, kind.NewPermits(c.cfg.Prefix+key, 0, o.permits).Names())
 	} else {
 		what := ""
 		if o.fence {
@@ -237,7 +239,7 @@ func (c *Client) census(ctx context.Context, of Op, key string, o *options) (*ce
 		askRow(k, c.cfg.Prefix+key, what, c.cfg.questionTimeout(), false)
 	}
 	t, err := c.tally(ctx, k, o.permits > 0)
-	if reason := quorum.Count(k.op.Votes, err).Answered(); reason != nil {
+	if reason := quorum.Count(k.Op.Votes, err).Answered(); reason != nil {
 		e := c.failure(of, key, k, err, reason)
 		e.blame(ctx, err)
 		return t, e
@@ -320,28 +322,28 @@ const explainMin = 50 * time.Millisecond
 // undecided.
 func (m *Mutex) waitError(ctx context.Context, err error, last, cut *RoundError, held bool, failure *RoundError) *RoundError {
 	if err == ErrClosed {
-		return unasked(OpLock, m.spec.key, ErrClosed, "")
+		return unasked(OpLock, m.spec.Key, ErrClosed, "")
 	}
-	e := unasked(OpLock, m.spec.key, nil, "")
+	e := unasked(OpLock, m.spec.Key, nil, "")
 	switch {
 	case last != nil:
 		*e = *last
 		e.Votes = slices.Clone(last.Votes) // other waiters of its queue have them, too
 	case held:
-		e = ours(m.spec.key, byUs)
+		e = ours(m.spec.Key, byUs)
 	case failure != nil:
 		*e = *failure
-		e.Key, e.note, e.detail, e.Votes = m.spec.key, "", 0, slices.Clone(failure.Votes)
+		e.Key, e.note, e.detail, e.Votes = m.spec.Key, "", 0, slices.Clone(failure.Votes)
 	case cut != nil:
 		*e = *cut
 	}
 	e.endedBy(ctx, err)
 	if e.reason == ErrHeld && errors.Is(err, context.DeadlineExceeded) {
-		ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.client.round.shortTimeout(m.spec.timeout, explainMin))
+		ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.client.round.ShortTimeout(m.spec.Timeout, explainMin))
 		defer cancel()
 		h := m.findHolder(ask)
 		e.names(h)
-		if e.detail == 0 && h.votes > 0 && m.spec.slotted == nil && m.client.renewer.keeps(h.token.Reveal()) {
+		if e.detail == 0 && h.votes > 0 && m.spec.Slotted == nil && m.client.renewer.keeps(h.token.Reveal()) {
 			e.note, e.detail = byUs, heldByUs
 		}
 	}
@@ -360,11 +362,11 @@ func (e *RoundError) names(h holderSummary) {
 // held; of readers, the one that expires last; of permits, the one that is free first.
 func (m *Mutex) findHolder(ctx context.Context) (h holderSummary) {
 	c := m.client
-	if m.spec.slotted != nil {
-		t, _ := c.census(ctx, opHolders, m.spec.key, &options{permits: m.spec.slots()}) // the masters that answer are enough
+	if m.spec.Slotted != nil {
+		t, _ := c.census(ctx, opHolders, m.spec.Key, &options{permits: m.spec.Slots()}) // the masters that answer are enough
 		return soonest(t)
 	}
-	return c.inTheWay(ctx, 1, m.spec.names()...)
+	return c.inTheWay(ctx, 1, m.spec.Names()...)
 }
 
 // inTheWay asks who holds one of some keys, one after the other. It returns the first holder that so many masters name, or

@@ -74,7 +74,7 @@ func inForeignArenas(t *testing.T, test func(a *foreignArena)) {
 			test(a)
 			require.NoError(t, held.Err(), context.Cause(held))
 			require.Eventually(t, func() bool { return m.Extend(t.Context()) == nil }, hanging, time.Millisecond) // a busy machine makes a round late
-			for _, s := range a.c.round.rounds.Masters() {
+			for _, s := range a.c.round.Mux.Masters() {
 				require.EqualValues(t, 1, s.Connects, "the connection to %s has ended: %v", s.Addr, s.Err)
 			}
 		})
@@ -119,14 +119,14 @@ func TestLargeValueInThePlaceOfALock(t *testing.T) {
 					continue // each takes the time of some rounds
 				}
 				key := a.prefix + "k"
-				if m.spec.slotted != nil {
-					key = m.spec.slotted.(interface{ Names() []string }).Names()[0]
+				if m.spec.Slotted != nil {
+					key = m.spec.Slotted.(interface{ Names() []string }).Names()[0]
 				}
 				for round := range 2 {
 					about := fmt.Sprint(name, ", ", of, ", ", round)
 					require.NoError(t, m.TryLock(t.Context()), about)
 					held, stop := m.KeepAlive(t.Context())
-					if round > 0 && m.spec.notifiable() { // the masters were asked to notify
+					if round > 0 && m.spec.Notifiable() { // the masters were asked to notify
 						require.Eventually(t, func() bool {
 							a.c.renewer.mu.Lock()
 							defer a.c.renewer.mu.Unlock()
@@ -142,7 +142,7 @@ func TestLargeValueInThePlaceOfALock(t *testing.T) {
 						}, hanging, time.Millisecond, about)
 					}
 					a.put(value, key)
-					if m.spec.notifiable() { // it is told long before it would be renewed
+					if m.spec.Notifiable() { // it is told long before it would be renewed
 						select {
 						case <-held.Done():
 						case <-time.After(15 * time.Second):
@@ -170,12 +170,12 @@ func TestLargeValueInTheWayOfALock(t *testing.T) {
 			for name, opts := range foreignKinds {
 				about := name + ", " + of
 				m := a.c.NewMutex("k", 10*time.Second, opts...)
-				if m.spec.slotted != nil || m.spec.reader && of == "sorted set" {
+				if m.spec.Slotted != nil || m.spec.Reader && of == "sorted set" {
 					continue // another key, or what only another reader tells from a reader
 				}
 				require.ErrorIs(t, m.TryLock(t.Context()), ErrHeld, about)
 				says := "held by another"
-				if of == "string" && !m.spec.reader {
+				if of == "string" && !m.spec.Reader {
 					says = "a key that is no lock (string of 102400 bytes)"
 				}
 				var err error
@@ -230,7 +230,7 @@ func TestLargeValueDuringAHandOver(t *testing.T) {
 						next.Unlock(t.Context())
 					}
 				}()
-				require.Eventually(t, func() bool { return !a.c.localQueues.empty(m.spec.names()) }, hanging, time.Millisecond, about)
+				require.Eventually(t, func() bool { return !a.c.localQueues.empty(m.spec.Names()) }, hanging, time.Millisecond, about)
 				a.put(value, a.prefix+"k")
 				require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld, about)
 				cancel()
@@ -261,7 +261,7 @@ func TestLargeValuesBesideALock(t *testing.T) {
 				if err := m.TryLock(t.Context()); err == nil {
 					other := a.c.NewMutex("k", 10*time.Second)
 					ctx, cancel := context.WithTimeout(t.Context(), a.patience)
-					if err := other.Lock(ctx); m.spec.slotted == nil {
+					if err := other.Lock(ctx); m.spec.Slotted == nil {
 						require.ErrorIs(t, err, ErrHeld, about)
 					}
 					cancel()
@@ -340,8 +340,8 @@ func TestAKeyThatIsNoLockIsCalledSo(t *testing.T) {
 				about := name + ", " + of
 				m := a.c.NewMutex("k", time.Minute, opts...)
 				at := a.prefix + "k"
-				if m.spec.slotted != nil {
-					at = m.spec.slotted.(interface{ Names() []string }).Names()[0]
+				if m.spec.Slotted != nil {
+					at = m.spec.Slotted.(interface{ Names() []string }).Names()[0]
 				}
 				stays := func() {
 					t.Helper()
@@ -386,7 +386,7 @@ func TestAKeyThatIsNoLockIsCalledSo(t *testing.T) {
 				info, err := a.c.Holders(ctx, "k", opts...)
 				require.NoError(t, err)
 				require.True(t, info.Held, about)
-				if m.spec.slotted != nil || m.spec.reader || of != "sorted set" {
+				if m.spec.Slotted != nil || m.spec.Reader || of != "sorted set" {
 					require.Equal(t, sentence, info.Holders[0].Other, about)
 				} else { // which holds the readers of a lock, too
 					require.Equal(t, "readers, or "+sentence, info.Holders[0].Other, about)

@@ -26,9 +26,9 @@ package redlock
 //	                |
 //	      hold: the lock that a Mutex holds, and its state
 //	                |
-//	      core: masters, clock, calls, statistics, events        guard: who must not vote
+//	      core: masters, clock, statistics, events               guard: who must not vote
 //	                |    notices: who wants to be told what masters notify of
-//	      call: one round          kind: what is sent, and how replies are judged
+//	      round.Core, round.Call: one round          kind: what is sent, and how replies are judged
 //	                |
 //	      mux.Mux: N connections
 //

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/redlocktest"
@@ -21,14 +23,14 @@ func TestScriptsOfTheFence(t *testing.T) {
 	random := rand.New(rand.NewPCG(rand.Uint64(), 0))
 	const ttl = time.Minute
 	today := uint64(time.Now().UnixMicro())
-	for round := range fewer(20) {
-		key := fmt.Sprint("k", round)
+	for n := range fewer(20) {
+		key := fmt.Sprint("k", n)
 		var want counter
-		s := &spec{traits: new(traits), key: key, term: quorum.NewTerm(ttl, 0.01), timeout: hanging}
-		s.numbers = kind.NewFenced(key, ttl, &newHints().Counters)
-		s.kind = s.numbers
+		s := &round.Spec{Traits: new(round.Traits), Key: key, Term: quorum.NewTerm(ttl, 0.01), Timeout: hanging}
+		s.Numbers = kind.NewFenced(key, ttl, &newHints().Counters)
+		s.Kind = s.Numbers
 		for step := range 100 {
-			k := c.round.takeCall()
+			k := c.round.Take()
 			token := []byte(fmt.Sprint("token", random.IntN(2)))
 			number := 1 + uint64(random.IntN(200))
 			if random.IntN(2) == 0 {
@@ -42,42 +44,42 @@ func TestScriptsOfTheFence(t *testing.T) {
 			}
 			switch verb {
 			case 0:
-				k.acquire(s, "", number)
-				reply = want.acquire(string(k.token), number)
+				k.Acquire(s, "", number)
+				reply = want.acquire(string(k.Token), number)
 				yes = reply > 0
 			case 1:
-				k.extend(s, token, number, s.term.TTL)
+				k.Extend(s, token, number, s.Term.TTL)
 				reply = want.extend(string(token), number)
 				yes = reply == 1
 			case 6:
-				k.repair(s, token, number, s.term.TTL, 1)
+				k.Repair(s, token, number, s.Term.TTL, 1)
 				reply = want.repair(string(token), number)
 				yes = reply == 1
 			case 2:
-				k.extend(s, token, 0, s.term.TTL)
+				k.Extend(s, token, 0, s.Term.TTL)
 				reply = want.adopt(string(token))
 				yes = reply >= 0
 			case 3:
-				k.token = append(k.token[:0], token...)
-				k.raise(s, number)
+				k.Token = append(k.Token[:0], token...)
+				k.Raise(s, number)
 				reply = want.raise(string(token), number)
 				yes = reply > 0
 			case 4:
-				k.release(s, token)
+				k.Release(s, token)
 				reply = want.release(string(token))
 				yes = reply == 1
 			case 5:
-				k.pass(s, token, number, s.term.TTL*time.Duration(random.IntN(2)))
+				k.Pass(s, token, number, s.Term.TTL*time.Duration(random.IntN(2)))
 				reply = want.pass(string(token), number)
 				yes = reply > 0
 			default: // it expires
 				command(t, masters, 0, "DEL", key)
 				want.token = ""
-				c.round.putCall(k)
+				c.round.Put(k)
 				continue
 			}
-			require.NoError(t, c.round.rounds.Do(t.Context(), &k.op))
-			vote := k.op.Votes[0]
+			require.NoError(t, c.round.Mux.Do(t.Context(), &k.Op))
+			vote := k.Op.Votes[0]
 			require.NoError(t, vote.Err)
 			require.Equal(t, reply, vote.Int, "step %d, verb %d", step, verb)
 			require.Equal(t, yes, vote.Verdict == VerdictYes, "step %d, verb %d", step, verb)
@@ -85,7 +87,7 @@ func TestScriptsOfTheFence(t *testing.T) {
 				command(t, masters, 0, "SET", key, string(token), "KEEPTTL")
 				want.token = string(token)
 			}
-			c.round.putCall(k)
+			c.round.Put(k)
 			f, err := masters.Do(0, "GET", "{"+key+"}:fence")
 			require.NoError(t, err)
 			if f == nil {

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
@@ -143,8 +145,8 @@ func TestAnAttemptGoesOnWhenAnotherIsFaster(t *testing.T) {
 		masters := redlocktest.Start(t, 3)
 		c := opened(t, masters.Addrs(), nil)
 		m := c.NewMutex("k", 30*time.Second, WithPermits(k), WithOwner("slow"))
-		real, tried := c.round.rounds, 0
-		c.round.rounds = &askedRounds{rounds: real, asking: func(op *mux.Op) {
+		real, tried := c.round.Mux, 0
+		c.round.Mux = &askedRounds{Mux: real, asking: func(op *mux.Op) {
 			if !strings.Contains(string(op.Command), "slow/") {
 				return
 			}
@@ -156,7 +158,7 @@ func TestAnAttemptGoesOnWhenAnotherIsFaster(t *testing.T) {
 			tried++
 		}}
 		err := m.TryLock(t.Context())
-		c.round.rounds = real
+		c.round.Mux = real
 		require.ErrorIs(t, err, want)
 		require.Equal(t, min(lost+1, 1+8), tried)
 	}
@@ -164,7 +166,7 @@ func TestAnAttemptGoesOnWhenAnotherIsFaster(t *testing.T) {
 
 // askedRounds have a test do something before an operation is asked, and before it returns.
 type askedRounds struct {
-	rounds
+	round.Mux
 	asking, answered func(op *mux.Op)
 }
 
@@ -177,14 +179,14 @@ func (r *askedRounds) Post(ops ...*mux.Op) {
 	if r.asking != nil {
 		r.asking(ops[0])
 	}
-	r.rounds.Post(ops...)
+	r.Mux.Post(ops...)
 }
 
 func (r *askedRounds) Wait(ctx context.Context, op *mux.Op) error {
 	if r.answered != nil {
 		defer r.answered(op)
 	}
-	return r.rounds.Wait(ctx, op)
+	return r.Mux.Wait(ctx, op)
 }
 
 // What is kept beside a lock may be another's token, by whose means another could be released: no error
@@ -256,7 +258,7 @@ func TestALockWaitsUntilAnotherNumberIsGone(t *testing.T) {
 		}
 	}))
 	var asked atomic.Int64
-	other.round.rounds = &askedRounds{rounds: other.round.rounds, answered: func(*mux.Op) { asked.Add(1) }}
+	other.round.Mux = &askedRounds{Mux: other.round.Mux, answered: func(*mux.Op) { asked.Add(1) }}
 	first := takenPermits(t, c, "k", 2, 1)[0]
 	for i := range 3 {
 		require.Eventually(t, func() bool {
@@ -488,7 +490,7 @@ func TestAMutexHoldsOnePermitOrIsOneReader(t *testing.T) {
 			}
 		}
 		var won atomic.Int64
-		c.round.rounds = &askedRounds{rounds: c.round.rounds, answered: func(op *mux.Op) {
+		c.round.Mux = &askedRounds{Mux: c.round.Mux, answered: func(op *mux.Op) {
 			yes := 0
 			for _, v := range op.Votes {
 				if v.Verdict == VerdictYes {

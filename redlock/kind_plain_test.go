@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/census"
@@ -16,47 +18,47 @@ import (
 func TestCommandsOnTheWire(t *testing.T) {
 	c, _ := newFake(t, 3, Config{Owner: "me"})
 	m := c.NewMutex("a key", 10*time.Second)
-	k := new(call)
+	k := new(round.Call)
 
-	k.acquire(&m.spec, c.owner, 0)
-	token := string(k.token)
-	require.Equal(t, []string{"SET", "a key", token, "NX", "PX", "10000"}, words(k.op.Command))
-	require.Empty(t, k.op.Fallback)
-	for _, d := range k.op.Dialects {
+	k.Acquire(&m.spec, c.owner, 0)
+	token := string(k.Token)
+	require.Equal(t, []string{"SET", "a key", token, "NX", "PX", "10000"}, words(k.Op.Command))
+	require.Empty(t, k.Op.Fallback)
+	for _, d := range k.Op.Dialects {
 		require.Empty(t, d.Command, "every server understands it")
 	}
 	require.True(t, strings.HasPrefix(token, "me/"))
-	require.Zero(t, k.op.Persist, "an acquire is never delivered late")
+	require.Zero(t, k.Op.Persist, "an acquire is never delivered late")
 
-	k.release(&m.spec, []byte(token))
-	require.Equal(t, []string{"EVALSHA", kind.ReleaseScript.Hash, "1", "a key", token}, words(k.op.Command))
-	require.Equal(t, []string{"EVAL", kind.ReleaseScript.Text, "1", "a key", token}, words(k.op.Fallback))
-	require.Equal(t, 10*time.Second, k.op.Persist)
+	k.Release(&m.spec, []byte(token))
+	require.Equal(t, []string{"EVALSHA", kind.ReleaseScript.Hash, "1", "a key", token}, words(k.Op.Command))
+	require.Equal(t, []string{"EVAL", kind.ReleaseScript.Text, "1", "a key", token}, words(k.Op.Fallback))
+	require.Equal(t, 10*time.Second, k.Op.Persist)
 
-	require.Equal(t, []string{"DELEX", "a key", "IFEQ", token}, words(k.op.Dialects[0].Command))
-	require.Equal(t, conn.DelEx, k.op.Dialects[0].Needs)
-	require.Equal(t, []string{"DELIFEQ", "a key", token}, words(k.op.Dialects[1].Command))
-	require.Equal(t, conn.DelIfEq, k.op.Dialects[1].Needs)
+	require.Equal(t, []string{"DELEX", "a key", "IFEQ", token}, words(k.Op.Dialects[0].Command))
+	require.Equal(t, conn.DelEx, k.Op.Dialects[0].Needs)
+	require.Equal(t, []string{"DELIFEQ", "a key", token}, words(k.Op.Dialects[1].Command))
+	require.Equal(t, conn.DelIfEq, k.Op.Dialects[1].Needs)
 
-	k.extend(&m.spec, []byte(token), 0, 10*time.Second)
-	require.Equal(t, []string{"SET", "a key", token, "IFEQ", token, "PX", "10000"}, words(k.op.Dialects[0].Command))
-	require.Equal(t, conn.SetIfEq, k.op.Dialects[0].Needs)
-	require.Empty(t, k.op.Dialects[1].Command)
-	require.Equal(t, []string{"EVALSHA", kind.ExtendScript.Hash, "1", "a key", token, "10000"}, words(k.op.Command))
-	require.Equal(t, []string{"EVAL", kind.ExtendScript.Text, "1", "a key", token, "10000"}, words(k.op.Fallback))
-	require.Zero(t, k.op.Persist)
+	k.Extend(&m.spec, []byte(token), 0, 10*time.Second)
+	require.Equal(t, []string{"SET", "a key", token, "IFEQ", token, "PX", "10000"}, words(k.Op.Dialects[0].Command))
+	require.Equal(t, conn.SetIfEq, k.Op.Dialects[0].Needs)
+	require.Empty(t, k.Op.Dialects[1].Command)
+	require.Equal(t, []string{"EVALSHA", kind.ExtendScript.Hash, "1", "a key", token, "10000"}, words(k.Op.Command))
+	require.Equal(t, []string{"EVAL", kind.ExtendScript.Text, "1", "a key", token, "10000"}, words(k.Op.Fallback))
+	require.Zero(t, k.Op.Persist)
 
-	k.repair(&m.spec, []byte(token), 0, 10*time.Second, mux.Set(0).With(1))
-	require.Equal(t, []string{"SET", "a key", token, "NX", "PX", "10000"}, words(k.op.Command))
-	require.Empty(t, k.op.Fallback, "it is not sent a second time")
-	require.Empty(t, k.op.Dialects[0].Command)
-	require.Equal(t, mux.Set(0).With(1), k.op.Only)
-	require.Zero(t, k.op.Persist)
+	k.Repair(&m.spec, []byte(token), 0, 10*time.Second, mux.Set(0).With(1))
+	require.Equal(t, []string{"SET", "a key", token, "NX", "PX", "10000"}, words(k.Op.Command))
+	require.Empty(t, k.Op.Fallback, "it is not sent a second time")
+	require.Empty(t, k.Op.Dialects[0].Command)
+	require.Equal(t, mux.Set(0).With(1), k.Op.Only)
+	require.Zero(t, k.Op.Persist)
 
 	askRow(k, "a key", census.Fence+census.Readers, time.Second, false)
-	require.Empty(t, k.op.Dialects[0].Command)
-	require.Equal(t, []string{"EVALSHA", census.Rows.Hash, "1", "a key", "fr", "a key", "{a key}:line"}, words(k.op.Command))
-	require.Equal(t, []string{"EVAL", census.Rows.Text, "1", "a key", "fr", "a key", "{a key}:line"}, words(k.op.Fallback))
+	require.Empty(t, k.Op.Dialects[0].Command)
+	require.Equal(t, []string{"EVALSHA", census.Rows.Hash, "1", "a key", "fr", "a key", "{a key}:line"}, words(k.Op.Command))
+	require.Equal(t, []string{"EVAL", census.Rows.Text, "1", "a key", "fr", "a key", "{a key}:line"}, words(k.Op.Fallback))
 }
 
 func TestRepliesAreJudged(t *testing.T) {

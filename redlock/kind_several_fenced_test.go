@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/redlocktest"
@@ -48,7 +50,7 @@ func (m severalCounters) acquire(keys []string, token string, hint uint64) int64
 
 func (m severalCounters) countOn(keys []string, hint uint64) int64 {
 	f := m.most(keys)
-	if f > hint+2*uint64(fenceSkew.Microseconds()) { // nobody believes it, and it stays where it is
+	if f > hint+2*uint64(round.FenceSkew.Microseconds()) { // nobody believes it, and it stays where it is
 		return quorum.MaxFence
 	}
 	m.write(keys, max(f+1, hint))

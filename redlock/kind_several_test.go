@@ -304,7 +304,7 @@ func TestMastersNotifyOfAChangeOfAnyKey(t *testing.T) {
 	}
 	m := c.NewMutex("a", 30*time.Second, WithKeys("b", "d"))
 	for _, text := range []bool{false, true} {
-		for _, key := range m.spec.names() {
+		for _, key := range m.spec.Names() {
 			for i := range 3 {
 				command(t, masters, i, "SET", key, "another's")
 				if text {
@@ -314,7 +314,7 @@ func TestMastersNotifyOfAChangeOfAnyKey(t *testing.T) {
 			w := newSubscription(&c.core)
 			told := sleeps(t, w)
 			require.Eventually(t, func() bool { // what the keys' last changes told is heard first
-				w.listen(1, c.subscriptions.quorum, m.spec.names()...)
+				w.listen(1, c.subscriptions.quorum, m.spec.Names()...)
 				p, err := c.subscriptions.look(t.Context(), &m.spec, w)
 				return err == nil && p.willNotify && p.held && !p.free
 			}, hanging, 20*time.Millisecond)

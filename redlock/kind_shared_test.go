@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
@@ -310,15 +312,15 @@ func compareReadersScripts(t *testing.T, masters *redlocktest.Masters, c *Client
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	do := asker(t, masters)
-	for round := range fewer(20) {
-		key := fmt.Sprint("k", round)
+	for n := range fewer(20) {
+		key := fmt.Sprint("k", n)
 		intent := "{" + key + "}:writer"
 		var want shelf
 		for step := range 100 {
 			// No term ends by itself in this test.
 			ttl := time.Duration(10+10*random.IntN(3)) * time.Minute
-			s := &spec{traits: new(traits), key: key, term: quorum.NewTerm(ttl, 0.01), timeout: hanging, kind: kind.NewShared(key)}
-			k := c.round.takeCall()
+			s := &round.Spec{Traits: new(round.Traits), Key: key, Term: quorum.NewTerm(ttl, 0.01), Timeout: hanging, Kind: kind.NewShared(key)}
+			k := c.round.Take()
 			token := fmt.Sprint("token", random.IntN(12))
 			now, ms := time.Now().UnixMilli(), ttl.Milliseconds()
 			reply, verb := int64(-99), random.IntN(12)
@@ -328,24 +330,24 @@ func compareReadersScripts(t *testing.T, masters *redlocktest.Masters, c *Client
 			switch verb {
 			case 0, 1:
 				waited := time.Duration(random.IntN(2)) * 2 * time.Hour
-				k.token, k.ttl, k.waited = append(k.token[:0], token...), s.term.TTL, waited
-				k.request.Reset()
-				s.kind.Acquire(&k.request, k.grant(s))
-				k.prepare(s.timeout)
+				k.Token, k.TTL, k.Waited = append(k.Token[:0], token...), s.Term.TTL, waited
+				k.Request.Reset()
+				s.Kind.Acquire(&k.Request, k.Grant(s))
+				k.Prepare(s.Timeout)
 				reply = want.acquire(token, now, ms, waited.Milliseconds())
 			case 2, 3:
 				if random.IntN(2) == 0 {
-					k.extend(s, []byte(token), 0, s.term.TTL)
+					k.Extend(s, []byte(token), 0, s.Term.TTL)
 					reply = want.extend(token, now, ms)
 				} else {
-					k.repair(s, []byte(token), 0, s.term.TTL, 1)
+					k.Repair(s, []byte(token), 0, s.Term.TTL, 1)
 					reply = want.repair(token, now, ms)
 				}
 			case 4, 5:
-				k.release(s, []byte(token))
+				k.Release(s, []byte(token))
 				reply = want.release(token, now)
 			case 6:
-				k.look(s, hanging)
+				k.Look(s, hanging)
 				switch {
 				case want.others(now):
 				case want.writer == "" && want.intent == 0:
@@ -383,10 +385,10 @@ func compareReadersScripts(t *testing.T, masters *redlocktest.Masters, c *Client
 					}
 				}
 			}
-			at := fmt.Sprintf("round %d, step %d, verb %d", round, step, verb)
+			at := fmt.Sprintf("round %d, step %d, verb %d", n, step, verb)
 			if verb <= 6 {
-				require.NoError(t, c.round.rounds.Do(t.Context(), &k.op), at)
-				vote := k.op.Votes[0]
+				require.NoError(t, c.round.Mux.Do(t.Context(), &k.Op), at)
+				vote := k.Op.Votes[0]
 				require.NoError(t, vote.Err, at)
 				if reply == -99 { // another's key is there
 					if reply = -1; want.expires != noEnd {
@@ -397,7 +399,7 @@ func compareReadersScripts(t *testing.T, masters *redlocktest.Masters, c *Client
 				require.Equal(t, reply, vote.Int, at)
 				require.Equal(t, reply == 1 || reply == -2 && verb == 6, vote.Verdict == VerdictYes, at)
 			}
-			c.round.putCall(k)
+			c.round.Put(k)
 			switch kind := do("TYPE", key); {
 			case want.writer != "":
 				require.Equal(t, want.writer, do("GET", key), at)
@@ -427,15 +429,15 @@ func TestARevokedReaderIsNotSetAgain(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
 	c := opened(t, masters.Addrs(), nil)
 	key := kind.NewShared("k")
-	s := &spec{traits: new(traits), key: "k", term: quorum.NewTerm(term30, 0.01), timeout: hanging, kind: key}
+	s := &round.Spec{Traits: new(round.Traits), Key: "k", Term: quorum.NewTerm(term30, 0.01), Timeout: hanging, Kind: key}
 	m, beside := c.NewMutex("k", term30, WithShared()), c.NewMutex("k", term30, WithShared())
 	require.NoError(t, m.TryLock(t.Context()))
 	require.NoError(t, beside.TryLock(t.Context()))
 	c.Revoke(t.Context(), "k", why, WithShared(), WithToken(m.secretly())) // it has not let go
-	k := c.round.takeCall()
-	k.repair(s, []byte(m.Token()), 0, term30, 1)
-	require.NoError(t, c.round.rounds.Do(t.Context(), &k.op))
-	require.Equal(t, mux.VerdictNo, k.op.Votes[0].Verdict)
+	k := c.round.Take()
+	k.Repair(s, []byte(m.Token()), 0, term30, 1)
+	require.NoError(t, c.round.Mux.Do(t.Context(), &k.Op))
+	require.Equal(t, mux.VerdictNo, k.Op.Votes[0].Verdict)
 	n, err := masters.Do(0, "ZCARD", "k")
 	require.NoError(t, err)
 	require.Equal(t, int64(2), n, "the other reader, and the tombstone")

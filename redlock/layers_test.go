@@ -21,11 +21,11 @@ import (
 // rule are.
 
 // The files of the package, from the bottom to the top: each may use what those before it
-// define. The names say the rooms: what asks the masters, holding a lock, waiting for one, and, without
-// a prefix, the interface. What decides is internal/quorum. A new kind of lock is a file of internal/kind.
+// define. The names say the rooms: holding a lock, waiting for one, and, without a prefix, the interface. What
+// asks the masters is internal/round, and what decides is internal/quorum. A new kind of lock is a file of internal/kind.
 var layers = []string{
 	"token", "vote", "errors", "observer", "observer_queue", "observer_slog", "stats", "second", "meet",
-	"ask_hints", "ask_spec", "ask_agreement", "ask_call", "ask_core", "ask_notices", "core", "wait_sleeper",
+	"ask_notices", "core", "wait_sleeper",
 	"hold", "hold_release", "hold_relay", "hold_extension", "hold_keepalive", "hold_subscription", "hold_renewer", "hold_backing", "hold_recheck",
 	"wait_subscription", "wait_contention", "wait_look", "wait_global_queue_script", "wait_global_queue",
 	"wait_local_queue",
@@ -118,11 +118,34 @@ func TestKindsAndDecisionsReadNoClock(t *testing.T) {
 	}
 }
 
+// What asks the masters knows no Client, no Observer and no error of this package.
+func TestARoundKnowsWhatIsBelowItAlone(t *testing.T) {
+	paths, err := filepath.Glob("internal/round/*.go")
+	require.NoError(t, err)
+	require.Greater(t, len(paths), 5)
+	const module = "github.com/redburst/redburst/"
+	below := []string{"resp", "mux", "redlock/internal/kind", "redlock/internal/quorum", "redlock/internal/rights", "redlock/internal/script", "redlock/internal/skew"}
+	for _, path := range paths {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, i := range file.Imports {
+			if ours, is := strings.CutPrefix(strings.Trim(i.Path.Value, `"`), module); is {
+				require.Contains(t, below, ours, path)
+			}
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			_, starts := n.(*ast.GoStmt)
+			require.False(t, starts, path)
+			return true
+		})
+	}
+}
+
 // testedElsewhere are the source files without a test file of their names, and where their tests are.
 var testedElsewhere = map[string]string{
-	"ask_core":     "core_test.go has how rounds end, and quorum_fence_test.go, hold_extension_test.go and wait_test.go make each kind of round",
-	"ask_call":     "kind_*_test.go compare what each call sends",
-	"ask_spec":     "option_test.go has what goes together, and kind_*_test.go what comes of it",
 	"locks_bounds": "locks_liar_test.go has masters whose lists have no end, are slow, or say what no other says",
 	"meet":         "flight/ask_test.go has masters met when a lock was lost, also while the client closes",
 	"inside":       "it has no code",
@@ -134,6 +157,10 @@ var testedElsewhere = map[string]string{
 	"internal/kind/revoke":        "revoke_test.go and revoke_masters_test.go revoke locks of each kind",
 	"internal/processes":          "redlocktest starts and ends its servers with it, and its tests look at that",
 	"internal/quorum/doc":         "it says what the package is",
+	"internal/round/call":         "kind_*_test.go compare what each call sends",
+	"internal/round/core":         "core_test.go has how rounds end, and quorum_fence_test.go, hold_extension_test.go and wait_test.go make each kind of round",
+	"internal/round/doc":          "it says what the package is",
+	"internal/round/spec":         "option_test.go has what goes together, and kind_*_test.go what comes of it",
 	"internal/skew":               "a variable that tests set",
 	"internal/story/judge":        "story_test.go makes what it judges, and tells of it",
 	"internal/story/evidence":     "rules_test.go has worlds in which a finding must come, and such in which it must not",

@@ -76,7 +76,7 @@ func TestBigValuesAndKeysBreakNoConnection(t *testing.T) {
 	require.NoError(t, longest.TryLock(t.Context()))
 	require.NoError(t, longest.Unlock(t.Context()))
 	require.NoError(t, m.Unlock(t.Context()))
-	for _, s := range c.round.rounds.Masters() {
+	for _, s := range c.round.Mux.Masters() {
 		require.EqualValues(t, 1, s.Connects)
 	}
 }

@@ -60,10 +60,10 @@ func (m *Mutex) lockUntil(ctx, waiting context.Context, bounded bool) error {
 func (m *Mutex) lock(ctx, waiting context.Context, bounded bool) *RoundError {
 	c := m.client
 	if err := waiting.Err(); err != nil {
-		return unasked(OpLock, m.spec.key, nil, "").endedBy(waiting, err)
+		return unasked(OpLock, m.spec.Key, nil, "").endedBy(waiting, err)
 	}
 	if c.isShut() {
-		return unasked(OpLock, m.spec.key, ErrClosed, "")
+		return unasked(OpLock, m.spec.Key, ErrClosed, "")
 	}
 	if e := m.heldWithin(ctx); e != nil {
 		return e
@@ -78,7 +78,7 @@ func (m *Mutex) lock(ctx, waiting context.Context, bounded bool) *RoundError {
 	defer call.cleanUp()
 	// A newcomer to a contended key looks first. Otherwise the client that has released the lock
 	// would always overtake the waiters that were notified of the release.
-	try := (first || m.spec.reader && clear) && !(c.subscriptions.contended(c.now(), m.spec.names()...) && c.subscriptions.tracked())
+	try := (first || m.spec.Reader && clear) && !(c.subscriptions.contended(c.now(), m.spec.Names()...) && c.subscriptions.tracked())
 	call.settleFirst = first && !try && !call.usesGlobalQueue() // else the queue has the order
 	e, err := call.lock(ctx, waiting, try, first)
 	return call.end(waiting, e, err)
@@ -92,8 +92,8 @@ func (m *Mutex) untilAgreed(ctx context.Context) error {
 	c := m.client
 	c.stats.waiting.Add(1)
 	defer c.stats.waiting.Add(-1)
-	k := c.round.takeCall()
-	defer c.round.putCall(k)
+	k := c.round.Take()
+	defer c.round.Put(k)
 	for {
 		select {
 		case <-ctx.Done():
@@ -102,9 +102,9 @@ func (m *Mutex) untilAgreed(ctx context.Context) error {
 			return ErrClosed
 		case <-time.After(kind.AgreedPause + rand.N(kind.AgreedPause)):
 		}
-		k.agrees(&m.spec)
-		switch err := c.round.rounds.Do(ctx, &k.op); {
-		case err == nil && quorum.Count(k.op.Votes, nil).Yes >= quorum.Majority(len(c.masters)):
+		k.Agrees(&m.spec)
+		switch err := c.round.Mux.Do(ctx, &k.Op); {
+		case err == nil && quorum.Count(k.Op.Votes, nil).Yes >= quorum.Majority(len(c.masters)):
 			return nil
 		case err != nil && err != mux.ErrTimeout:
 			return ended(err)

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
@@ -100,7 +102,7 @@ func TestPollsComeMoreAndMoreSeldom(t *testing.T) {
 	})
 }
 
-type slowRounds struct{ rounds }
+type slowRounds struct{ round.Mux }
 
 func (slowRounds) RTT() time.Duration { return time.Second }
 
@@ -408,7 +410,7 @@ func TestLockWithoutAQuorumDoesNotLookHeld(t *testing.T) {
 		for i := range 3 {
 			if i != up {
 				masters.Kill(i)
-				require.Eventually(t, func() bool { return c.round.rounds.Masters()[i].Phase == mux.Down }, hanging, 5*time.Millisecond)
+				require.Eventually(t, func() bool { return c.round.Mux.Masters()[i].Phase == mux.Down }, hanging, 5*time.Millisecond)
 			}
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)

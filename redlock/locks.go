@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/census"
@@ -97,7 +99,7 @@ type lockName struct {
 func newLister(c *Client, p string) *lister {
 	l := &lister{client: c, asked: cmp.Or(p, "*"), whose: -1, seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}}
 	l.pattern = pattern(escaped.Replace(c.cfg.Prefix) + l.asked)
-	l.call = new(call) // it has large replies, so it does not go into the pool
+	l.call = new(round.Call) // it has large replies, so it does not go into the pool
 	for i := range c.masters {
 		l.up = l.up.With(i)
 		l.votes = append(l.votes, Vote{Addr: c.masters.at(i), Verdict: VerdictYes})
@@ -167,16 +169,16 @@ func (l *lister) ask(ctx context.Context, of mux.Set, s script.Script, judge mux
 	if of &= l.up; of == 0 || l.ended != nil {
 		return 0
 	}
-	l.call.ask(s, judge, l.client.cfg.questionTimeout(), false, nil, args...)
-	l.call.op.Only, l.call.op.Quorum = of, 1
-	err := l.client.round.rounds.Do(ctx, &l.call.op)
+	l.call.Ask(s, judge, l.client.cfg.questionTimeout(), false, nil, args...)
+	l.call.Op.Only, l.call.Op.Quorum = of, 1
+	err := l.client.round.Mux.Do(ctx, &l.call.Op)
 	if err != nil && err != mux.ErrTimeout {
 		l.ended = err
 		return 0
 	}
-	l.call.explainRefusals()
+	l.call.ExplainRefusals()
 	for i := range l.votes {
-		switch v := &l.call.op.Votes[i]; {
+		switch v := &l.call.Op.Votes[i]; {
 		case !of.Has(i):
 		case v.Verdict == VerdictYes:
 			answered = answered.With(i)
@@ -188,7 +190,7 @@ func (l *lister) ask(ctx context.Context, of mux.Set, s script.Script, judge mux
 	return answered & l.up
 }
 
-func (l *lister) reply(master int) resp.Value { return l.call.op.Votes[master].Reply }
+func (l *lister) reply(master int) resp.Value { return l.call.Op.Votes[master].Reply }
 
 // page returns the locks of the next page of a master's keys, but for those that were yielded.
 func (l *lister) page(ctx context.Context) (names []lockName) {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 )
@@ -59,7 +61,7 @@ type lister struct {
 	pattern pattern // with Config.Prefix
 	asked   string  // the pattern without it
 	literal bool    // the pattern stands for one key
-	call    *call
+	call    *round.Call
 	up      mux.Set // the masters that have answered so far
 	votes   []Vote
 	looks   []look
@@ -98,7 +100,7 @@ func (l *lister) charge(answered mux.Set) {
 	var took []time.Duration
 	for i := range l.votes {
 		if answered.Has(i) {
-			took = append(took, l.call.op.Votes[i].RTT)
+			took = append(took, l.call.Op.Votes[i].RTT)
 		}
 	}
 	slices.Sort(took)
@@ -109,7 +111,7 @@ func (l *lister) charge(answered mux.Set) {
 	}
 	for i := range l.votes {
 		if answered.Has(i) {
-			l.looks[i].late += max(0, l.call.op.Votes[i].RTT-common)
+			l.looks[i].late += max(0, l.call.Op.Votes[i].RTT-common)
 		}
 	}
 	if l.whose >= 0 {

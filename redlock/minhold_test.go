@@ -147,9 +147,9 @@ func TestMinHoldOutlivesItsHolder(t *testing.T) {
 func TestMinHoldCountsFromTheBeginning(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		began := r.now()
-		c.round.rounds = &askedRounds{rounds: r, answered: func(*mux.Op) { time.Sleep(ttl / 2) }} // it stands still after the round
+		c.round.Mux = &askedRounds{Mux: r, answered: func(*mux.Op) { time.Sleep(ttl / 2) }} // it stands still after the round
 		m := taken(t, c, WithMinHold(least))
-		c.round.rounds = r
+		c.round.Mux = r
 		require.NoError(t, m.Extend(t.Context()))
 		time.Sleep(2 * time.Millisecond)
 		require.GreaterOrEqual(t, r.ends("k"), began+least)
@@ -369,7 +369,7 @@ func TestOnceInThePeriod(t *testing.T) {
 			if err := m.Lock(t.Context()); err != nil {
 				return err
 			}
-			work(Until(m).Add(m.spec.term.Drift - brief))
+			work(Until(m).Add(m.spec.Term.Drift - brief))
 			return m.Unlock(t.Context())
 		},
 	} {
@@ -520,9 +520,9 @@ func TestLockThatLingersSaysSo(t *testing.T) {
 			require.True(t, h.Left())
 			require.Equal(t, "reports@web-3", h.Owner())
 			require.Greater(t, h.TTL, 30*time.Second)
-			c.round.sendRelease(&m.spec, []byte(token), time.Minute)
+			c.round.SendRelease(&m.spec, []byte(token), time.Minute)
 			require.True(t, holder().Left(), "that came late")
-			c.round.sendRelease(&m.spec, []byte(token), 0)
+			c.round.SendRelease(&m.spec, []byte(token), 0)
 			require.True(t, holder().Left(), "it is the token's no more")
 			waiter := c.NewMutex("a", time.Second, lock.opts...)
 			require.Contains(t, waiter.findHolder(t.Context()).String(), "left there by reports@web-3")

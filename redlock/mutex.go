@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 )
@@ -80,9 +82,9 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 	})
 	m := &both.Mutex
 	m.client, m.tokenText = c, &both.token
-	m.spec = spec{kind: kind.Plain{}, traits: &ordinary, key: key, term: quorum.NewTerm(ttl, c.cfg.DriftFactor), timeout: c.cfg.roundTimeout(ttl)}
+	m.spec = round.Spec{Kind: kind.Plain{}, Traits: &round.Ordinary, Key: key, Term: quorum.NewTerm(ttl, c.cfg.DriftFactor), Timeout: c.cfg.roundTimeout(ttl)}
 	if c.cfg.Prefix != "" {
-		m.spec.traits = &traits{prefixed: c.cfg.Prefix + key}
+		m.spec.Traits = &round.Traits{Prefixed: c.cfg.Prefix + key}
 	}
 	m.lifetime = o.lifetime
 	if 0 < o.minHold && o.minHold <= maxTTL {
@@ -94,7 +96,7 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 	}
 	err := o.invalid
 	if len(opts) > 0 {
-		if e := o.choose(&m.spec, &c.round.hints); e != nil {
+		if e := o.choose(&m.spec, &c.round.Hints); e != nil {
 			err = e
 		}
 		if _, slot, _ := kind.CutSlot(o.token); slot > 0 {
@@ -105,9 +107,9 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 	switch {
 	case key == "":
 		err = errors.New("the key is empty")
-	case len(m.spec.onMasters()) > maxKey:
-		err = fmt.Errorf("the key has %d bytes, and %d are the most", len(m.spec.onMasters()), maxKey)
-	case kind.Reserved(m.spec.onMasters()):
+	case len(m.spec.OnMasters()) > maxKey:
+		err = fmt.Errorf("the key has %d bytes, and %d are the most", len(m.spec.OnMasters()), maxKey)
+	case kind.Reserved(m.spec.OnMasters()):
 		err = errReserved
 	case ttl > maxTTL:
 		err = fmt.Errorf("TTL %v is beyond a hundred years", ttl)
@@ -123,8 +125,8 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 		err = fmt.Errorf("TTL %v is too short for a round: is its unit missing, as in %d*time.Millisecond?", given, given)
 	case ttl < minTTL:
 		err = fmt.Errorf("TTL %v is too short for a round: %v is the least", given, minTTL)
-	case m.spec.term.Drift >= ttl:
-		err = fmt.Errorf("TTL %v leaves nothing after a clock drift of %v", ttl, m.spec.term.Drift)
+	case m.spec.Term.Drift >= ttl:
+		err = fmt.Errorf("TTL %v leaves nothing after a clock drift of %v", ttl, m.spec.Term.Drift)
 	}
 	if err != nil {
 		err = m.refused(err)
@@ -136,13 +138,13 @@ const mutexPrefix = "redlock: mutex "
 
 // refused makes the error of a Mutex that cannot be used.
 func (m *Mutex) refused(why error) error {
-	return fmt.Errorf(mutexPrefix+"%s: %w", quoted(m.spec.key), why)
+	return fmt.Errorf(mutexPrefix+"%s: %w", quoted(m.spec.Key), why)
 }
 
 // setNextSlot sets the slot of the next attempt, counted from 0 on. It ignores a slot that the
 // lock does not have: a Mutex on the same key with another number of slots has released it.
 func (m *Mutex) setNextSlot(slot int) {
-	if m.spec.slotted != nil && slot < m.spec.slots() {
+	if m.spec.Slotted != nil && slot < m.spec.Slots() {
 		m.nextSlot.Store(int32(slot) + 1)
 	}
 }
@@ -152,7 +154,7 @@ func (m *Mutex) setNextSlot(slot int) {
 // one.
 func (m *Mutex) slot() int {
 	if m.nextSlot.Load() == 0 {
-		m.nextSlot.CompareAndSwap(0, int32(randomSlot(m.spec.slots()))+1)
+		m.nextSlot.CompareAndSwap(0, int32(randomSlot(m.spec.Slots()))+1)
 	}
 	return int(m.nextSlot.Load())
 }
@@ -166,10 +168,10 @@ func (m *Mutex) mustClient() *Client {
 }
 
 // Format prints the key, and not the token, whatever the verb.
-func (m *Mutex) Format(s fmt.State, _ rune) { fmt.Fprintf(s, "redlock.Mutex{%s}", quoted(m.spec.key)) }
+func (m *Mutex) Format(s fmt.State, _ rune) { fmt.Fprintf(s, "redlock.Mutex{%s}", quoted(m.spec.Key)) }
 
 // Key returns the key; if there are several, the one that NewMutex was given.
-func (m *Mutex) Key() string { return m.spec.key }
+func (m *Mutex) Key() string { return m.spec.Key }
 
 // Token returns the token under which the masters know the lock. Another process needs it to
 // extend or release the lock ([WithToken]). It is empty while the Mutex is unlocked.
@@ -217,7 +219,7 @@ func (m *Mutex) Remaining() time.Duration {
 // checkSecond makes the second lock check whether it is over, and reports whether it is still to
 // be taken.
 func (m *Mutex) checkSecond() bool {
-	if m.spec.second == nil {
+	if m.spec.Second == nil {
 		return false
 	}
 	m.mu.Lock()
@@ -237,18 +239,18 @@ func (m *Mutex) clearExpired() {
 		m.mu.Unlock()
 		return
 	}
-	k := c.round.takeCall() // for its buffer: TryLock allocates nothing
-	defer c.round.putCall(k)
-	k.token = append(k.token[:0], m.token()...) // this token never becomes valid again
+	k := c.round.Take() // for its buffer: TryLock allocates nothing
+	defer c.round.Put(k)
+	k.Token = append(k.Token[:0], m.token()...) // this token never becomes valid again
 	rest := m.lingerTime(c.now)
 	m.mu.Unlock()
-	c.renewer.giveBack(&m.hold, k.token, rest, nil)
+	c.renewer.giveBack(&m.hold, k.Token, rest, nil)
 }
 
 // stale makes the error of a successful round whose votes are no longer trusted. The note says
 // why.
-func (m *Mutex) stale(op Op, k *call, err error, note string) *RoundError {
-	e := m.client.failure(op, m.spec.key, k, err, ErrNoQuorum)
+func (m *Mutex) stale(op Op, k *round.Call, err error, note string) *RoundError {
+	e := m.client.failure(op, m.spec.Key, k, err, ErrNoQuorum)
 	e.note = note
 	return e
 }
@@ -282,39 +284,39 @@ func (m *Mutex) Extend(ctx context.Context) error {
 func (m *Mutex) extend(ctx context.Context) *RoundError {
 	c := m.client
 	if err := ctx.Err(); err != nil {
-		return unasked(OpExtend, m.spec.key, nil, "").endedBy(ctx, err)
+		return unasked(OpExtend, m.spec.Key, nil, "").endedBy(ctx, err)
 	}
 	if m.checkSecond() {
-		return unasked(OpExtend, m.spec.key, ErrNotHeld, "its second lock is not taken yet")
+		return unasked(OpExtend, m.spec.Key, ErrNotHeld, "its second lock is not taken yet")
 	}
-	c.guard.Use(m.spec.life()) // if the lock was handed over, this client may not have used its TTL yet
-	x := extension{core: &c.core, hold: &m.hold, call: c.round.takeCall()}
+	c.guard.Use(m.spec.Life()) // if the lock was handed over, this client may not have used its TTL yet
+	x := extension{core: &c.core, hold: &m.hold, call: c.round.Take()}
 	k := x.call
-	defer c.round.putCall(k)
+	defer c.round.Put(k)
 	switches := c.rechecker.switches.Load()
 	was := x.postFirst()
 	switch was {
 	case stateUnlocked:
-		return unasked(OpExtend, m.spec.key, ErrNotHeld, "not locked")
+		return unasked(OpExtend, m.spec.Key, ErrNotHeld, "not locked")
 	case stateExpired, stateLost:
-		return unasked(OpExtend, m.spec.key, ErrNotHeld, "its validity has ended")
+		return unasked(OpExtend, m.spec.Key, ErrNotHeld, "its validity has ended")
 	}
 	defer m.unpin()
-	err := c.round.rounds.Wait(ctx, &k.op)
-	if m.spec.numbers != nil && was == stateHandedOver && quorum.Count(k.op.Votes, err).Answered() == nil {
-		x.yes = quorum.SaidYes(k.op.Votes)
-		if again, e := c.round.agreeOnFence(ctx, &m.spec, k); again {
+	err := c.round.Mux.Wait(ctx, &k.Op)
+	if m.spec.Numbers != nil && was == stateHandedOver && quorum.Count(k.Op.Votes, err).Answered() == nil {
+		x.yes = quorum.SaidYes(k.Op.Votes)
+		if again, e := c.round.AgreeOnFence(ctx, &m.spec, k); again {
 			c.stats.raised.Add(1)
 			err = e
 		}
 	}
 	unbelieved := ""
-	if m.spec.numbers != nil {
-		_, unbelieved = c.round.hints.unbelieved(k.op.Votes)
+	if m.spec.Numbers != nil {
+		_, unbelieved = c.round.Hints.Unbelieved(k.Op.Votes)
 	}
 	m.checkSecond()
 	left, repair, reason := x.complete(err, true)
-	c.round.forget(repair)
+	c.round.Forget(repair)
 	c.renewer.askAgain(&m.hold)
 	mustUndo := reason != nil && x.mustUndo(reason)
 	if reason == errUnlocked { // the release that follows the round undoes it
@@ -323,14 +325,14 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	stale := false
 	if reason == nil && was == stateHandedOver {
 		c.rechecker.add(&m.hold) // for the next recheck; the last one may have come too early for this lock
-		stale = c.rechecker.switches.Load() != switches && !c.rechecker.survives(&m.hold, k.token)
+		stale = c.rechecker.switches.Load() != switches && !c.rechecker.survives(&m.hold, k.Token)
 	}
 	var e *RoundError
 	switch {
 	case stale:
 		e = m.stale(OpExtend, k, err, replaced)
 	case reason != nil:
-		e = c.failure(OpExtend, m.spec.key, k, err, reason)
+		e = c.failure(OpExtend, m.spec.Key, k, err, reason)
 	default:
 		c.stats.extended.Add(1)
 	}
@@ -338,7 +340,7 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 		e.note = unbelieved
 	}
 	if stale || mustUndo {
-		c.renewer.lose(&m.hold, k.token, e)
+		c.renewer.lose(&m.hold, k.Token, e)
 	}
 	if e != nil {
 		e.blame(ctx, err)

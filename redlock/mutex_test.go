@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -19,7 +21,7 @@ func TestLockIsHandedOverByItsToken(t *testing.T) {
 		require.Zero(t, heir.Remaining(), "its validity is unknown")
 		time.Sleep(time.Second)
 		require.NoError(t, heir.Extend(t.Context()))
-		require.Equal(t, ttl-m.spec.term.Drift-time.Millisecond, heir.Remaining())
+		require.Equal(t, ttl-m.spec.Term.Drift-time.Millisecond, heir.Remaining())
 		held, stop := heir.KeepAlive(t.Context())
 		time.Sleep(10 * ttl)
 		require.NoError(t, held.Err())
@@ -57,7 +59,7 @@ func TestFirstExtendOfAHandedOverLockIsPatient(t *testing.T) {
 			time.Sleep(time.Second)
 			since = r.now()
 			require.NoError(t, heir.Extend(t.Context()))
-			require.LessOrEqual(t, r.now()-since, minShortTimeout+time.Millisecond)
+			require.LessOrEqual(t, r.now()-since, round.MinShortTimeout+time.Millisecond)
 			require.Equal(t, patient, Suspects(heir) == 0, "for its life")
 		})
 	}
@@ -170,7 +172,7 @@ func TestRoundTimeoutFollowsTheTTLWithinBounds(t *testing.T) {
 			6 * time.Second:        300 * time.Millisecond,
 			time.Hour:              500 * time.Millisecond,
 		} {
-			require.Equal(t, want, c.NewMutex("k", ttl).spec.timeout)
+			require.Equal(t, want, c.NewMutex("k", ttl).spec.Timeout)
 		}
 
 		r.set(freeze, 0, 1)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/mux"
 )
 
@@ -178,7 +180,7 @@ func masterStats(place int, m mux.State) MasterStats {
 		Ahead:    m.Server.Ahead,
 		Within:   m.Server.Within,
 		Uptime:   m.Server.Uptime,
-		Notifies: canNotify(&m),
+		Notifies: round.CanNotify(&m),
 	}
 	if m.Err != nil {
 		s.Err = m.Err.Error()

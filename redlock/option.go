@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/redlock/internal/kind"
 )
 
@@ -56,8 +58,8 @@ const (
 )
 
 // choose gives the lock the traits that the options ask for.
-func (o *options) choose(s *spec, h *hints) error {
-	plain := s.traits
+func (o *options) choose(s *round.Spec, h *round.Hints) error {
+	plain := s.Traits
 	if err := o.chooseKind(s, h); err != nil {
 		return err
 	}
@@ -66,31 +68,31 @@ func (o *options) choose(s *spec, h *hints) error {
 	}
 	if o.second != nil {
 		switch {
-		case s.traits != plain:
+		case s.Traits != plain:
 			return errors.New("a second lock is behind a lock on one key, with one holder, whose fence is its own: WithSecond goes with none of WithFence, WithKeys, WithPermits, WithShared")
 		case o.token != "":
 			return errors.New("a second lock cannot be handed over: WithSecond and WithToken do not go together")
 		}
 	}
-	t, ok := *s.traits, true
+	t, ok := *s.Traits, true
 	if o.minHold > 0 {
-		t.lingers, ok = s.kind.(kind.Lingering)
+		t.Lingers, ok = s.Kind.(kind.Lingering)
 	}
 	if !ok {
 		return errors.New("readers hold the lock together, and writers wait: WithMinHold and WithShared do not go together")
 	}
-	t.owner, t.minHold, t.second = o.owner, o.minHold, o.second
-	s.traits = &t
+	t.Owner, t.MinHold, t.Second = o.owner, o.minHold, o.second
+	s.Traits = &t
 	return nil
 }
 
 // chooseKind gives the lock the kind that the options ask for.
-func (o *options) chooseKind(s *spec, h *hints) error {
+func (o *options) chooseKind(s *round.Spec, h *round.Hints) error {
 	keys, err := sortedKeys(s, o.more)
 	several := len(keys) > 1
-	ambiguous := kind.Ambiguous(s.onMasters()) || slices.ContainsFunc(keys, kind.Ambiguous)
-	t := &traits{prefixed: s.prefixed}
-	life := max(s.term.TTL, o.minHold)
+	ambiguous := kind.Ambiguous(s.OnMasters()) || slices.ContainsFunc(keys, kind.Ambiguous)
+	t := &round.Traits{Prefixed: s.Prefixed}
+	life := max(s.Term.TTL, o.minHold)
 	switch {
 	case err != nil:
 		return err
@@ -110,27 +112,27 @@ func (o *options) chooseKind(s *spec, h *hints) error {
 		if _, _, of := kind.CutSlot(o.token); o.token != "" && of != o.permits {
 			return fmt.Errorf("the token that was handed over is not that of one of %d permits", o.permits)
 		}
-		if !kind.PermitsFit(s.onMasters(), o.permits) {
-			return fmt.Errorf("%d permits on a key of %d bytes are too many to be read at once", o.permits, len(s.key))
+		if !kind.PermitsFit(s.OnMasters(), o.permits) {
+			return fmt.Errorf("%d permits on a key of %d bytes are too many to be read at once", o.permits, len(s.Key))
 		}
-		p := kind.NewPermits(s.onMasters(), life, o.permits)
-		s.kind, t.slotted, t.queueNames = p, p, []string{p.Prefix}
+		p := kind.NewPermits(s.OnMasters(), life, o.permits)
+		s.Kind, t.Slotted, t.QueueNames = p, p, []string{p.Prefix}
 	case o.shared && o.fence:
-		t.numbers, t.reader = kind.NewSharedFenced(s.onMasters(), life, &h.Counters), true
+		t.Numbers, t.Reader = kind.NewSharedFenced(s.OnMasters(), life, &h.Counters), true
 	case o.shared:
-		s.kind, t.reader = kind.NewShared(s.onMasters()), true
+		s.Kind, t.Reader = kind.NewShared(s.OnMasters()), true
 	case several && o.fence:
-		t.queueNames = keys
-		t.numbers = kind.NewSeveralFenced(kind.NewSeveral(keys), life, &h.Counters)
+		t.QueueNames = keys
+		t.Numbers = kind.NewSeveralFenced(kind.NewSeveral(keys), life, &h.Counters)
 	case several:
-		s.kind, t.queueNames = kind.NewSeveral(keys), keys
+		s.Kind, t.QueueNames = kind.NewSeveral(keys), keys
 	default:
-		t.numbers = kind.NewFenced(s.onMasters(), life, &h.Counters)
+		t.Numbers = kind.NewFenced(s.OnMasters(), life, &h.Counters)
 	}
-	if t.numbers != nil {
-		s.kind = t.numbers
+	if t.Numbers != nil {
+		s.Kind = t.Numbers
 	}
-	s.traits = t
+	s.Traits = t
 	return nil
 }
 
@@ -141,15 +143,15 @@ var errReserved = errors.New("the name, with the prefix if there is one, is one 
 var errAmbiguous = errors.New("the name, with the prefix if there is one, has a } and no hash tag: what stands beside the lock would have the name of what stands beside another")
 
 // sortedKeys returns the keys of a lock with Config.Prefix, sorted and without duplicates; nil without further keys.
-func sortedKeys(s *spec, more []string) ([]string, error) {
+func sortedKeys(s *round.Spec, more []string) ([]string, error) {
 	if len(more) == 0 {
 		return nil, nil
 	}
 	if slices.Contains(more, "") {
 		return nil, errors.New("one of the keys is empty")
 	}
-	keys := append(slices.Clone(more), s.key)
-	if prefix := strings.TrimSuffix(s.prefixed, s.key); prefix != "" {
+	keys := append(slices.Clone(more), s.Key)
+	if prefix := strings.TrimSuffix(s.Prefixed, s.Key); prefix != "" {
 		for i := range keys {
 			keys[i] = prefix + keys[i]
 		}

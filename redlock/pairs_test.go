@@ -177,7 +177,7 @@ func (d *duel) begin() {
 	c, told := another(d.t, d.r, Config{})
 	d.stop = &stopper{notifiedRounds: told, left: -1}
 	d.stop.life, d.stop.close = context.WithCancel(context.Background())
-	c.round.rounds, c.groups = d.stop, true
+	c.round.Mux, c.groups = d.stop, true
 	c.events.hook(EventWake, func(*Event) { d.stop.step("woken", true) })
 	d.c, d.closed = c, false
 	d.holder, d.waiter = d.party("one", c), d.party("the other", c)

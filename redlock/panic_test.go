@@ -191,7 +191,7 @@ func TestLockThatIsGivenBackIsNotKeptAlive(t *testing.T) {
 	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m = c.NewMutex("k", ttl)
 		released := false
-		c.round.rounds = &hookedRounds{rounds: r, sending: func(*mux.Op) {
+		c.round.Mux = &hookedRounds{Mux: r, sending: func(*mux.Op) {
 			released = true
 			require.Error(t, held.Err(), "another can have it from here on")
 		}}

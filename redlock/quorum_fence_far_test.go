@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
@@ -23,7 +25,7 @@ import (
 // These tests are about counters that nobody can believe: somebody wrote them, or a master lies.
 
 // latest is the greatest fence that can be believed now.
-func latest() uint64 { return uint64(time.Now().Add(fenceSkew).UnixMicro()) }
+func latest() uint64 { return uint64(time.Now().Add(round.FenceSkew).UnixMicro()) }
 
 // far are counters that nobody can believe.
 func far() map[string]string {
@@ -331,18 +333,18 @@ func TestAClockThatIsFarAhead(t *testing.T) {
 func TestAReaderMendsNothing(t *testing.T) {
 	c, r := newFake(t, 3, Config{})
 	sent := 0
-	c.round.rounds = &hookedRounds{rounds: r, sending: func(op *mux.Op) {
+	c.round.Mux = &hookedRounds{Mux: r, sending: func(op *mux.Op) {
 		sent++
 		require.Equal(t, mux.Set(0b10), op.Only, "the others have not said that the key is there")
 		require.Empty(t, op.Fallback, "it could come after an extend")
 	}}
-	k := c.round.takeCall()
-	defer c.round.putCall(k)
-	c.round.mend(&c.NewMutex("k", ttl, WithShared(), WithFence()).spec, k, 0b10)
+	k := c.round.Take()
+	defer c.round.Put(k)
+	c.round.Mend(&c.NewMutex("k", ttl, WithShared(), WithFence()).spec, k, 0b10)
 	require.Zero(t, sent)
-	c.round.mend(&c.NewMutex("k", ttl, WithFence()).spec, k, 0)
+	c.round.Mend(&c.NewMutex("k", ttl, WithFence()).spec, k, 0)
 	require.Zero(t, sent)
-	c.round.mend(&c.NewMutex("k", ttl, WithFence()).spec, k, 0b10)
+	c.round.Mend(&c.NewMutex("k", ttl, WithFence()).spec, k, 0b10)
 	require.Equal(t, 1, sent)
 }
 

@@ -224,7 +224,7 @@ func TestAHandedOverLockWhoseFenceIsRaised(t *testing.T) {
 		begun := c.now()
 		require.NoError(t, h.Extend(t.Context()))
 		require.Equal(t, 2*far, c.now()-begun)
-		require.Equal(t, begun+h.spec.term.TTL-h.spec.term.Drift, h.until, "it counts from the first round")
+		require.Equal(t, begun+h.spec.Term.TTL-h.spec.Term.Drift, h.until, "it counts from the first round")
 		require.Greater(t, h.Fence(), m.Fence())
 		require.Zero(t, Suspects(h), "all had it in the first round, whoever decides the second")
 	})

@@ -7,6 +7,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
@@ -160,8 +162,8 @@ func (c *Client) revocable(ctx context.Context, key string, o *options) (tokens 
 
 // revoke revokes the lock that has the token, on one key, and tells the Observers.
 func (c *Client) revoke(ctx context.Context, key, at, token, reason string, shared bool) *RoundError {
-	k := c.round.takeCall()
-	defer c.round.putCall(k)
+	k := c.round.Take()
+	defer c.round.Put(k)
 	e := c.revokeBy(ctx, k, key, at, token, reason, shared)
 	c.observeRound(ctx, OpRevoke, key, k, 0, e)
 	return e
@@ -173,15 +175,15 @@ func (c *Client) revoke(ctx context.Context, key, at, token, reason string, shar
 // have done without a revocation, which is longer than the holder's validity, and only the holder's own release ends
 // that earlier. An extension needs a quorum of masters that have the token. That is not to be had any more: a master
 // whose tombstone has ended, as it has missed the last extensions, has no key, and an extension sets none.
-func (c *Client) revokeBy(ctx context.Context, k *call, key, at, token, reason string, shared bool) *RoundError {
-	k.fence, k.about = 0, about{}
-	k.revoke(at, shared, token, reason, c.cfg.questionTimeout())
-	err := c.round.rounds.Do(ctx, &k.op)
-	why := quorum.Count(k.op.Votes, err).Released(false, false)
+func (c *Client) revokeBy(ctx context.Context, k *round.Call, key, at, token, reason string, shared bool) *RoundError {
+	k.Fence, k.About = 0, round.About{}
+	k.Revoke(at, shared, token, reason, c.cfg.questionTimeout())
+	err := c.round.Mux.Do(ctx, &k.Op)
+	why := quorum.Count(k.Op.Votes, err).Released(false, false)
 	if why == nil {
 		return nil
 	}
-	endless := why == ErrNotHeld && isEndless(k.op.Votes)
+	endless := why == ErrNotHeld && isEndless(k.Op.Votes)
 	if endless {
 		why = ErrHeld
 	}

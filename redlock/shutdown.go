@@ -90,7 +90,7 @@ func (c *Client) held() map[string]int {
 	of := map[string]int{}
 	for _, h := range c.rechecker.list() {
 		if h.taken(c.now) {
-			of[h.spec.key]++
+			of[h.spec.Key]++
 		}
 	}
 	return of

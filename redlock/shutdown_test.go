@@ -119,7 +119,7 @@ func locksOn(r *fakeRounds, master int) int {
 // What is still held when the context ends is left on the masters, and named.
 func TestShutdownLeavesWhatIsHeldToItsTTL(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		c.round.rounds = &graceRounds{rounds: r} // a release that is posted before Close is carried out
+		c.round.Mux = &graceRounds{Mux: r} // a release that is posted before Close is carried out
 		var all []*Mutex
 		for i := range 12 {
 			m := c.NewMutex(fmt.Sprintf("k%02d", i), ttl)
@@ -152,7 +152,7 @@ func TestShutdownNamesALockThatIsTakenLate(t *testing.T) {
 		r.set(func(m *fakeMaster) { m.counters["k"] = time.Now().Add(48 * time.Hour).UnixMicro() }, 2)
 		r.set(func(m *fakeMaster) { m.delay *= 2 }, 0, 1) // the third says so before they decide
 		mends, goOn := make(chan struct{}), make(chan struct{})
-		c.round.rounds = &hookedRounds{rounds: r, sending: func(*mux.Op) { // it sets the counter of the third back, and has its lock then
+		c.round.Mux = &hookedRounds{Mux: r, sending: func(*mux.Op) { // it sets the counter of the third back, and has its lock then
 			close(mends)
 			<-goOn
 		}}
@@ -174,7 +174,7 @@ func TestShutdownNamesALockThatIsTakenLate(t *testing.T) {
 
 func TestShutdownKeepsAMinHold(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		c.round.rounds = &graceRounds{rounds: r}
+		c.round.Mux = &graceRounds{Mux: r}
 		_, end, ended := works(t, c, WithMinHold(time.Hour))
 		done := shuts(t, c)
 		end()
@@ -193,7 +193,7 @@ func TestAnAttemptUnderWayEndsWithShutdown(t *testing.T) {
 		for kind, opts := range simulatedKinds {
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				simulated(t, 3, Config{RoundTimeout: time.Second}, func(t *testing.T, c *Client, r *fakeRounds) {
-					c.round.rounds = &graceRounds{rounds: r}
+					c.round.Mux = &graceRounds{Mux: r}
 					r.set(func(m *fakeMaster) { m.delay = 60 * time.Millisecond }, 0, 1, 2)
 					got := make(chan error, 1)
 					m := c.NewMutex("k", ttl, opts...)
@@ -220,7 +220,7 @@ func TestShutdownReleasesALockThatIsGiven(t *testing.T) {
 	var shut func()
 	observer := onEvent(EventWake, func(*Event) { shut() })
 	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
-		c.round.rounds = &graceRounds{rounds: r}
+		c.round.Mux = &graceRounds{Mux: r}
 		var done <-chan error
 		shut = func() { done = shuts(t, c) }
 		all := runners(t, c, 2)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/stretchr/testify/require"
@@ -18,10 +20,10 @@ const svcA = "svc-a@host-7:311/AAAAAAAAAAAAAAAAAAAAAAAAAAA"
 func TestTokensAreFreshAndPrintable(t *testing.T) {
 	seen := map[string]bool{}
 	for range 1000 {
-		token := string(appendToken(nil, ""))
+		token := string(round.AppendToken(nil, ""))
 		raw, err := base64.RawURLEncoding.DecodeString(token)
 		require.NoError(t, err)
-		require.Len(t, raw, tokenBytes)
+		require.Len(t, raw, round.TokenBytes)
 		require.Len(t, token, kind.TokenChars)
 		require.False(t, seen[token])
 		seen[token] = true
@@ -30,7 +32,7 @@ func TestTokensAreFreshAndPrintable(t *testing.T) {
 
 func TestTokenNamesItsOwner(t *testing.T) {
 	for _, owner := range []string{"svc-a@host-7:311", "x", "with/slash/es", ""} {
-		require.Equal(t, owner, kind.Owner(string(appendToken(nil, owner))))
+		require.Equal(t, owner, kind.Owner(string(round.AppendToken(nil, owner))))
 	}
 	require.Equal(t, "svc-a@host-7:311", kind.Owner(svcA))
 	for _, foreign := range []string{"", "?", "c2hvcnQ=", "ab/cd", "4yBl3z/abc+def==", strings.Repeat("x", 40)} {
@@ -91,7 +93,7 @@ func TestALockNamesTheOwnerThatItIsGiven(t *testing.T) {
 // A token of a slot names its owner as any other, and an error does not quote its secret.
 func TestATokenOfASlotNamesItsOwner(t *testing.T) {
 	for _, owner := range []string{"", "svc-a@host-7.example.org:311", "a.3.4"} {
-		plain := appendToken(nil, owner)
+		plain := round.AppendToken(nil, owner)
 		token := kind.AppendSlot(slices.Clone(plain), 3, 4)
 		require.Equal(t, kind.Owner(string(plain)), kind.Owner(string(token)))
 		err := redacted(&mux.ReplyError{Message: "no " + string(token) + " here"}, token)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/redlock/internal/kind"
 )
 
@@ -98,11 +100,11 @@ func (m *Mutex) Release() error {
 	switch {
 	case was == stateUnlocked:
 		c.releases.put(r)
-		return unasked(OpUnlock, m.spec.key, ErrNotHeld, "not locked")
+		return unasked(OpUnlock, m.spec.Key, ErrNotHeld, "not locked")
 	case closed:
-		return unasked(OpUnlock, m.spec.key, ErrClosed, "")
+		return unasked(OpUnlock, m.spec.Key, ErrClosed, "")
 	case was.over():
-		return unasked(OpUnlock, m.spec.key, ErrNotHeld, "its validity had ended")
+		return unasked(OpUnlock, m.spec.Key, ErrNotHeld, "its validity had ended")
 	}
 	return nil
 }
@@ -122,23 +124,23 @@ func (m *Mutex) unlock(ctx context.Context, linger bool) *RoundError {
 	}()
 	r.lingers, r.awaited = linger, true
 	if m.postRelease(ctx, r) == stateUnlocked {
-		return unasked(OpUnlock, m.spec.key, ErrNotHeld, "not locked")
+		return unasked(OpUnlock, m.spec.Key, ErrNotHeld, "not locked")
 	}
 	var err error
 	if r.shared {
 		kept = true // while it is in the relay, also if the context panics
 		err, kept = r.await(ctx)
 	} else {
-		err = c.round.rounds.Wait(ctx, &r.op)
+		err = c.round.Mux.Wait(ctx, &r.Op)
 	}
-	if err != nil && !r.shared && !r.isText() { // it was sent by its hash, and not every master has answered
-		c.round.sendRelease(&m.spec, r.token, r.ttl)
+	if err != nil && !r.shared && !r.IsText() { // it was sent by its hash, and not every master has answered
+		c.round.SendRelease(&m.spec, r.Token, r.TTL)
 	}
 	e := r.complete(err)
 	if e != nil {
 		e.blame(ctx, err)
 	}
-	c.observeRound(ctx, OpUnlock, m.spec.key, &r.call, 0, e)
+	c.observeRound(ctx, OpUnlock, m.spec.Key, &r.Call, 0, e)
 	return e
 }
 
@@ -165,13 +167,13 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 	if r.lingers {
 		rest = m.lingerTime(c.now)
 	}
-	r.token = append(r.token[:0], m.token()...)
-	r.key, r.was, r.held, r.fence, r.failures, r.about = m.spec.key, was, held, m.fence, 0, aboutLock(&m.spec)
+	r.Token = append(r.Token[:0], m.token()...)
+	r.key, r.was, r.Held, r.Fence, r.Failures, r.About = m.spec.Key, was, held, m.fence, 0, round.AboutLock(&m.spec)
 	if m.told&toldLoss != 0 {
-		r.failures = 1
+		r.Failures = 1
 	}
-	_, slot, _ := kind.CutSlot(r.token)
-	r.sets = *m.memory()
+	_, slot, _ := kind.CutSlot(r.Token)
+	r.Sets = *m.memory()
 	untold := m.told&toldGone == 0
 	keeps, second := m.reset()
 	m.mu.Unlock()
@@ -181,13 +183,13 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 		defer func() {
 			if !finished { // a context has panicked: the release goes out nevertheless
 				defer m.notifyReleased(slot, rest)
-				defer in.giveBack(&c.core, &m.spec, r.token, rest)
+				defer in.giveBack(&c.core, &m.spec, r.Token, rest)
 				second.unlockNoWait()
 			}
 		}()
 		func() {
 			if untold {
-				defer c.observeLetGo(r.key, r.token, false)
+				defer c.observeLetGo(r.key, r.Token, false)
 			}
 			c.renewer.finish(over)
 		}()
@@ -211,7 +213,7 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 		m.notifyReleased(slot, rest)
 	}
 	if since != 0 {
-		c.subscriptions.noteReleased(now, since, m.spec.names()...)
+		c.subscriptions.noteReleased(now, since, m.spec.Names()...)
 		c.stats.hold.add(held)
 	}
 	return was
@@ -219,26 +221,26 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 
 // post posts the release, which has the token.
 func (m *Mutex) post(r *release, rest time.Duration) {
-	r.linger(&m.spec, r.token, rest, true)
+	r.Linger(&m.spec, r.Token, rest, true)
 	if r.was == stateLost { // see sendRelease
-		r.op.Dialects = nil
+		r.Op.Dialects = nil
 	}
-	r.op.Suspect, r.op.Unless = r.sets.Doubted()
-	r.op.Awaited = r.awaited
+	r.Op.Suspect, r.Op.Unless = r.Sets.Doubted()
+	r.Op.Awaited = r.awaited
 	if !r.awaited { // then it belongs to the pool once it is posted
-		r.op.OnDecided = r.onDecided
+		r.Op.OnDecided = r.onDecided
 	}
-	if !r.awaited || !m.client.localQueues.empty(m.spec.names()) {
-		r.asText() // others do not wait for the answers
+	if !r.awaited || !m.client.localQueues.empty(m.spec.Names()) {
+		r.AsText() // others do not wait for the answers
 	}
-	m.client.round.post(&r.call)
+	m.client.round.Post(&r.Call)
 }
 
 // handOver gives the lock, which was taken out of the hold, to the next waiter of this client, if it can. It reports
 // whether it has. in is the lock's relay; nil if it is in none.
 func (m *Mutex) handOver(in *relay, r *release, until time.Duration, switches uint64) bool {
 	c := m.client
-	if c.localQueues.empty(m.spec.names()) || !c.enter() {
+	if c.localQueues.empty(m.spec.Names()) || !c.enter() {
 		return false
 	}
 	defer c.attempts.RUnlock()
@@ -249,6 +251,6 @@ func (m *Mutex) handOver(in *relay, r *release, until time.Duration, switches ui
 // looks when the linger is over.
 func (m *Mutex) notifyReleased(slot int, rest time.Duration) {
 	if rest == 0 {
-		m.client.localQueues.released(slot, m.spec.names()...)
+		m.client.localQueues.released(slot, m.spec.Names()...)
 	}
 }

@@ -54,7 +54,7 @@ func TestNothingIsExtendedAfterItsRelease(t *testing.T) {
 			simulated(t, 3, Config{}, func(t *testing.T, client *Client, r *fakeRounds) {
 				m := taken(t, client)
 				posted := false
-				client.round.rounds = &hookedRounds{rounds: r, posting: func(op *mux.Op) {
+				client.round.Mux = &hookedRounds{Mux: r, posting: func(op *mux.Op) {
 					if !asks(op, kind.ExtendScript) {
 						return
 					}
@@ -80,7 +80,7 @@ func TestNothingIsExtendedAfterItsRelease(t *testing.T) {
 func TestLocalWaiterIsNotifiedAfterTheRelease(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m := taken(t, c)
-		c.round.rounds = &hookedRounds{rounds: r, posting: func(op *mux.Op) {
+		c.round.Mux = &hookedRounds{Mux: r, posting: func(op *mux.Op) {
 			if asks(op, kind.ReleaseScript) {
 				synctest.Wait() // everybody who can do something has done it
 			}

@@ -48,7 +48,7 @@ func TestValidityIsCountedFromTheStartOfEachRound(t *testing.T) {
 				r.set(func(m *fakeMaster) { m.delay = delay }, all(3)...)
 				require.NoError(t, c.do(t.Context(), m))
 				synctest.Wait()
-				require.Equal(t, []time.Duration{ttl - m.spec.term.Drift - c.took}, left)
+				require.Equal(t, []time.Duration{ttl - m.spec.Term.Drift - c.took}, left)
 			})
 		})
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
@@ -50,18 +52,18 @@ type wait struct {
 func (w *wait) end(ctx context.Context, e *RoundError, err error) *RoundError {
 	m, c := w.mutex, w.mutex.client
 	w.acquired = e == nil && err == nil
-	var place *call
+	var place *round.Call
 	ahead := 0
 	if errors.Is(err, context.DeadlineExceeded) {
-		place = c.globalQueues.askPlace(&w.ticket, c.round.shortTimeout(m.spec.timeout, explainMin))
-		ahead = c.localQueues.ahead(w.waiter, m.spec.names()...)
+		place = c.globalQueues.askPlace(&w.ticket, c.round.ShortTimeout(m.spec.Timeout, explainMin))
+		ahead = c.localQueues.ahead(w.waiter, m.spec.Names()...)
 	}
 	w.withdraw()
 	w.leaveGlobalQueue()
 	if w.contended {
-		c.subscriptions.noteRefused(c.now(), m.spec.names()...)
+		c.subscriptions.noteRefused(c.now(), m.spec.Names()...)
 	}
-	declined, held, failure := c.localQueues.leave(w.waiter, w.acquired, m.spec.names()...)
+	declined, held, failure := c.localQueues.leave(w.waiter, w.acquired, m.spec.Names()...)
 	w.waiter = nil
 	if declined {
 		m.notifyReleased(0, 0)
@@ -96,7 +98,7 @@ func (w *wait) cleanUp() {
 	if w.waiter != nil {
 		w.withdraw()
 		w.leaveGlobalQueue()
-		if declined, _, _ := m.client.localQueues.leave(w.waiter, false, m.spec.names()...); declined {
+		if declined, _, _ := m.client.localQueues.leave(w.waiter, false, m.spec.Names()...); declined {
 			m.notifyReleased(0, 0)
 		}
 	}
@@ -123,7 +125,7 @@ func (w *wait) lock(ctx, waiting context.Context, try, head bool) (*RoundError, 
 			}
 			// A newcomer that finds its slot taken enters the queue before it looks for another slot, as waiters
 			// come first.
-			a.oneSlot = w.since == 0 && m.spec.slotted != nil && w.usesGlobalQueue()
+			a.oneSlot = w.since == 0 && m.spec.Slotted != nil && w.usesGlobalQueue()
 			e := a.run(ctx, waiting)
 			if a.secondFailed && (last == nil || last.reason != ErrSecond) { // otherwise last says more
 				last = e
@@ -136,21 +138,21 @@ func (w *wait) lock(ctx, waiting context.Context, try, head bool) (*RoundError, 
 				return last, e.ended
 			}
 			last = e
-			head = !m.spec.reader || m.client.localQueues.noteReaderRefused(w.waiter, m.spec.names()...)
+			head = !m.spec.Reader || m.client.localQueues.noteReaderRefused(w.waiter, m.spec.Names()...)
 			w.lostRace = e.reason == ErrHeld && len(e.Votes) > 0
 			w.refused = w.refused || w.lostRace
 			if e.reason == ErrNoQuorum || w.next.secondFailed {
 				w.leaveGlobalQueue()
 			}
-			m.client.localQueues.noteFailure(e, m.spec.names()...)
-			if e.reason == ErrHeld && (m.spec.slotted == nil || w.since != 0) { // otherwise other slots may be free
-				m.client.subscriptions.noteRefused(m.client.now(), m.spec.names()...)
+			m.client.localQueues.noteFailure(e, m.spec.Names()...)
+			if e.reason == ErrHeld && (m.spec.Slotted == nil || w.since != 0) { // otherwise other slots may be free
+				m.client.subscriptions.noteRefused(m.client.now(), m.spec.Names()...)
 			}
 		}
 		if w.since == 0 {
 			w.since = m.client.now()
 			m.client.stats.waiting.Add(1)
-			m.client.events.tell(ctx, EventWait, m.spec.key)
+			m.client.events.tell(ctx, EventWait, m.spec.Key)
 		}
 		if err := w.untilFree(waiting, head, head && w.settleFirst); err != nil {
 			return last, err
@@ -254,7 +256,7 @@ func (w *wait) takeOver(ctx context.Context) (taken bool, err error) {
 func (m *Mutex) observeHandOver(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if e := m.client.events.begin(ctx, EventHandedOver, m.spec.key); e != nil {
+	if e := m.client.events.begin(ctx, EventHandedOver, m.spec.Key); e != nil {
 		e.token, e.Fence, e.Validity = append(e.token, m.token()...), m.fence, m.left(m.client.now())
 		m.client.events.end(e)
 	}
@@ -400,7 +402,7 @@ func (w *wait) localQueueNotified(s signal) step {
 	case turnHeld: // the holder is of this client, and will notify it; if it cannot, the masters will
 		// Most locks are short. A look waits for every master, and would
 		// often delay the holder's release.
-		if w.mutex.spec.slotted == nil { // otherwise another slot may be free
+		if w.mutex.spec.Slotted == nil { // otherwise another slot may be free
 			w.polls = pollLast
 		}
 		return w.settle()
@@ -431,7 +433,7 @@ func (w *wait) look(ctx context.Context) (step, error) {
 		return sleepOn, err
 	}
 	w.intend(ctx)
-	w.waiter.subscription.listen(w.mutex.spec.slots(), c.subscriptions.quorum, w.mutex.spec.names()...) // anew: the answers have earlier changes
+	w.waiter.subscription.listen(w.mutex.spec.Slots(), c.subscriptions.quorum, w.mutex.spec.Names()...) // anew: the answers have earlier changes
 	if !c.subscriptions.tracked() {
 		return w.sleepFor(w.pause(), wakePoll), nil
 	}
@@ -441,8 +443,8 @@ func (w *wait) look(ctx context.Context) (step, error) {
 	}
 	if p.held { // noted, so that a waiter that gives up can say why
 		w.contended = true
-		c.localQueues.noteHeld(w.mutex.spec.names()...)
-		if w.mutex.spec.reader && !w.refused {
+		c.localQueues.noteHeld(w.mutex.spec.Names()...)
+		if w.mutex.spec.Reader && !w.refused {
 			w.refused = true
 			return lookNow, nil // this time it enters the global queue
 		}
@@ -470,7 +472,7 @@ func (w *wait) look(ctx context.Context) (step, error) {
 // learn learns from a look what the notice before it was worth. One who has taken the lock meanwhile has it until
 // another time, and so has its holder once it was renewed. A look that knows no time has seen no change.
 func (w *wait) learn(ends time.Duration) {
-	changed := ends != clock.Forever && (ends-w.ends).Abs() > max(sameEnd, w.mutex.client.round.rounds.RTT())
+	changed := ends != clock.Forever && (ends-w.ends).Abs() > max(sameEnd, w.mutex.client.round.Mux.RTT())
 	if changed {
 		w.ends = ends
 	}
@@ -482,7 +484,7 @@ func (w *wait) learn(ends time.Duration) {
 // while too few masters can notify.
 func (w *wait) usesGlobalQueue() bool {
 	m := w.mutex
-	return (!m.spec.reader || w.refused) && m.client.now() >= w.ticket.enterAfter && m.client.subscriptions.tracked()
+	return (!m.spec.Reader || w.refused) && m.client.now() >= w.ticket.enterAfter && m.client.subscriptions.tracked()
 }
 
 // enterGlobalQueue has the waiter enter the global queues, and reports whether it may contend. If it may not, its
@@ -499,7 +501,7 @@ func (w *wait) enterGlobalQueue(ctx context.Context) (contend bool, err error) {
 	if len(w.ticket.entries) == 0 { // otherwise a renewal may be reading these
 		w.ticket.since, w.ticket.owner = w.since, m.namedOwner()
 	}
-	contend, err = c.globalQueues.enter(ctx, &w.ticket, w.waiter.subscription, m.spec.reader, m.spec.names())
+	contend, err = c.globalQueues.enter(ctx, &w.ticket, w.waiter.subscription, m.spec.Reader, m.spec.Names())
 	if err != nil {
 		return false, ended(err)
 	}
@@ -510,7 +512,7 @@ func (w *wait) enterGlobalQueue(ctx context.Context) (contend bool, err error) {
 		return true, nil
 	}
 	w.contended = true
-	c.localQueues.noteHeld(m.spec.names()...)
+	c.localQueues.noteHeld(m.spec.Names()...)
 	w.withdraw() // its intent must not refuse readers that are ahead of it
 	w.waiter.dueAt = 0
 	return false, nil
@@ -565,28 +567,28 @@ func (w *wait) leaveGlobalQueue() { w.mutex.client.globalQueues.leave(&w.ticket)
 func (w *wait) intend(ctx context.Context) {
 	m, c := w.mutex, w.mutex.client
 	now := c.now()
-	intending, ok := m.spec.kind.(kind.Intending)
+	intending, ok := m.spec.Kind.(kind.Intending)
 	if !ok || now-w.since < kind.IntentAfter || w.intentAskedAt != 0 && now-w.intentAskedAt < kind.IntentPause {
 		return
 	}
 	w.intentAskedAt = now
-	k := c.round.takeCall()
-	defer c.round.putCall(k)
+	k := c.round.Take()
+	defer c.round.Put(k)
 	token := w.intent
 	if len(token) == 0 {
-		token = appendToken(token, c.owner)
+		token = round.AppendToken(token, c.owner)
 		w.intent = token[:0] // its memory; it is not there yet
 	}
-	k.intend(&m.spec, intending, token, c.round.shortTimeout(m.spec.timeout, minShortTimeout))
+	k.Intend(&m.spec, intending, token, c.round.ShortTimeout(m.spec.Timeout, round.MinShortTimeout))
 	w.waiter.subscription.ask(ctx, &c.core, k) // an intent is a courtesy, so its error does not matter
-	for i := range k.op.Votes {
-		switch v := &k.op.Votes[i]; {
+	for i := range k.Op.Votes {
+		switch v := &k.Op.Votes[i]; {
 		case v.Verdict == VerdictYes:
 			w.waiter.renewAt = c.now() + kind.IntentPause
 		case v.Err != nil && permanent(v.Err): // no second line in the master's ACL LOG
 			w.intentAskedAt = clock.Forever
 			continue
-		case v.Verdict == VerdictNo || !k.op.Asked.Has(i):
+		case v.Verdict == VerdictNo || !k.Op.Asked.Has(i):
 			continue
 		}
 		w.intent = token // it is there, or may be there on a master whose answer has not come
@@ -599,10 +601,10 @@ func (w *wait) withdraw() {
 		return
 	}
 	c := w.mutex.client
-	k := c.round.takeCall()
-	defer c.round.putCall(k)
-	k.withdraw(&w.mutex.spec, w.mutex.spec.kind.(kind.Intending), w.intent)
-	c.round.rounds.Send(&k.op)
+	k := c.round.Take()
+	defer c.round.Put(k)
+	k.Withdraw(&w.mutex.spec, w.mutex.spec.Kind.(kind.Intending), w.intent)
+	c.round.Mux.Send(&k.Op)
 	w.intent = w.intent[:0]
 }
 
@@ -628,7 +630,7 @@ func (w *wait) prepareAttempt(ctx context.Context) {
 		w.mutex.setNextSlot(int(slot) - 1)
 	}
 	c.stats.countWake(w.interval.why)
-	if e := c.events.begin(ctx, EventWake, w.mutex.spec.key); e != nil {
+	if e := c.events.begin(ctx, EventWake, w.mutex.spec.Key); e != nil {
 		e.Why = w.interval.why
 		c.events.end(e)
 	}
@@ -643,7 +645,7 @@ func (w *wait) settleTime() time.Duration {
 	if w.lostRace {
 		doublings = min(doublings, maxRaceDoublings)
 	}
-	d := max(w.mutex.client.round.rounds.RTT(), minSettle)
+	d := max(w.mutex.client.round.Mux.RTT(), minSettle)
 	d = max(d, min(d<<doublings, pollMax))
 	return d + rand.N(d)
 }
@@ -655,7 +657,7 @@ const pollLast = 8
 // random time is at most twice as long, and that bound doubles with each poll, up to pollMax. So contenders that
 // have split a vote soon stop meeting.
 func (w *wait) pause() time.Duration {
-	base := max(pollMin, 2*w.mutex.client.round.rounds.RTT())
+	base := max(pollMin, 2*w.mutex.client.round.Mux.RTT())
 	most := max(base, min(base<<w.polls, pollMax))
 	w.polls = min(w.polls+1, pollLast)
 	return base/2 + rand.N(most)
@@ -670,7 +672,7 @@ func (w *wait) finish(ctx context.Context, e *RoundError) {
 	c := w.mutex.client
 	c.stats.waiting.Add(-1)
 	w.since = 0
-	if ev := c.events.begin(ctx, EventWaited, w.mutex.spec.key); ev != nil {
+	if ev := c.events.begin(ctx, EventWaited, w.mutex.spec.Key); ev != nil {
 		if ev.Took = c.now() - since; e != nil {
 			ev.Err = e
 		}

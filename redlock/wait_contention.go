@@ -50,7 +50,7 @@ func (ss *subscriptions) contended(now time.Duration, keys ...string) bool {
 func (ss *subscriptions) overlong(s *streak, now time.Duration) (yes bool) {
 	if now-time.Duration(s.until.Load()) <= streakGap {
 		long := now - time.Duration(s.since.Load())
-		if long <= streakMax || long <= streakTrips*ss.core.round.rounds.RTT() {
+		if long <= streakMax || long <= streakTrips*ss.core.round.Mux.RTT() {
 			return false
 		}
 		yes = true

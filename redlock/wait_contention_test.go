@@ -22,7 +22,7 @@ func TestContendedKeyIsLookedAtFirst(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			simulated(t, 3, Config{}, func(t *testing.T, client *Client, r *fakeRounds) {
 				masters := &notifiedRounds{fakeRounds: r, client: client, silent: c.silent}
-				client.round.rounds = masters
+				client.round.Mux = masters
 				if c.contended {
 					client.subscriptions.noteRefused(client.now(), "k")
 				}
@@ -45,7 +45,7 @@ func TestContendedKeyIsSoWhenItIsReleased(t *testing.T) {
 			for _, before := range []bool{true, false} {
 				m := c.NewMutex("k", time.Hour, opts...)
 				if before {
-					c.subscriptions.noteRefused(c.now(), m.spec.names()...)
+					c.subscriptions.noteRefused(c.now(), m.spec.Names()...)
 					time.Sleep(time.Millisecond)
 				}
 				require.NoError(t, m.TryLock(t.Context()))
@@ -55,7 +55,7 @@ func TestContendedKeyIsSoWhenItIsReleased(t *testing.T) {
 					cancel()
 				}
 				time.Sleep(contendedFor)
-				require.False(t, c.subscriptions.contended(c.now(), m.spec.names()...))
+				require.False(t, c.subscriptions.contended(c.now(), m.spec.Names()...))
 				require.NoError(t, m.Unlock(t.Context()))
 				require.Equal(t, !before, c.subscriptions.contended(c.now(), "k"))
 				time.Sleep(contendedFor)
@@ -92,7 +92,7 @@ func TestWhoLosesRacesDoesNotSettleForLong(t *testing.T) {
 						}
 					}, all(3)...)
 				}
-				client.round.rounds = tracked
+				client.round.Mux = tracked
 				client.subscriptions.noteRefused(client.now(), "k")
 				since := r.now()
 				require.NoError(t, client.NewMutex("k", ttl).Lock(t.Context()))

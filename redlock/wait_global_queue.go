@@ -10,6 +10,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/resp"
@@ -99,7 +101,7 @@ func (t *ticket) addEntry(name string, master int) {
 
 func (gq *globalQueues) init(c *core, ss *subscriptions, masters int) {
 	gq.core, gq.subscriptions, gq.avoidUntil = c, ss, make([]atomic.Int64, masters)
-	gq.tag = appendToken(nil, "")[:tagLength]
+	gq.tag = round.AppendToken(nil, "")[:tagLength]
 }
 
 // enter puts a waiter into the queues of these names, or renews its entries. It reports whether the waiter may
@@ -111,7 +113,7 @@ func (gq *globalQueues) enter(ctx context.Context, t *ticket, sub *waiterSubscri
 		if reader {
 			t.id = append(t.id, kind.ReaderMark...)
 		}
-		t.id = appendToken(append(t.id, gq.tag...), "")
+		t.id = round.AppendToken(append(t.id, gq.tag...), "")
 	}
 	for i, name := range names {
 		err := gq.enterOne(ctx, t, sub, i, name)
@@ -183,9 +185,9 @@ func (gq *globalQueues) enterOne(ctx context.Context, t *ticket, sub *waiterSubs
 		sub.end()
 		at.master = master
 	}
-	k := c.round.takeCall()
-	defer c.round.putCall(k)
-	enterQueue(&k.request, at.key, t.id, c.now()-t.since, t.owner)
+	k := c.round.Take()
+	defer c.round.Put(k)
+	enterQueue(&k.Request, at.key, t.id, c.now()-t.since, t.owner)
 	v, err := gq.askMaster(ctx, sub, k, master)
 	if err != nil {
 		return err
@@ -205,34 +207,34 @@ func (gq *globalQueues) renew() {
 	}
 	gq.timer.Reset(entryPause)
 	c := gq.core
-	r := c.round.takeStates()
-	defer c.round.putStates(r)
+	r := c.round.TakeStates()
+	defer c.round.PutStates(r)
 	for t, sub := range gq.heads {
 		for i := range t.entries {
 			at := &t.entries[i]
-			if master, ok := gq.queueMasterOf(at.name, r.states); !ok || master != at.master {
+			if master, ok := gq.queueMasterOf(at.name, r.States); !ok || master != at.master {
 				t.moved.Store(true)
 				sub.wake()
 				break
 			}
 		}
 	}
-	k := c.round.takeCall()
-	defer c.round.putCall(k)
-	for master := range r.states {
-		beginRenewals(&k.request)
+	k := c.round.Take()
+	defer c.round.Put(k)
+	for master := range r.States {
+		beginRenewals(&k.Request)
 		for t := range gq.heads {
 			for i := range t.entries {
 				if at := &t.entries[i]; at.master == master {
-					appendRenewal(&k.request, at.key, t.id, c.now()-t.since, t.owner)
+					appendRenewal(&k.Request, at.key, t.id, c.now()-t.since, t.owner)
 				}
-				if len(k.request.Command) > renewalBatch {
+				if len(k.Request.Command) > renewalBatch {
 					gq.send(k, master, 0)
-					beginRenewals(&k.request)
+					beginRenewals(&k.Request)
 				}
 			}
 		}
-		if k.request.Replies > 0 {
+		if k.Request.Replies > 0 {
 			gq.send(k, master, 0)
 		}
 	}
@@ -240,10 +242,10 @@ func (gq *globalQueues) renew() {
 
 // send sends a request to one master, and waits for no answer. If persist is not zero and the master is away, the
 // master gets the request if it is back within that time.
-func (gq *globalQueues) send(k *call, master int, persist time.Duration) {
-	k.prepare(0)
-	k.op.Only, k.op.Quorum, k.op.Persist = mux.Set(0).With(master), 1, persist
-	gq.core.round.rounds.Send(&k.op)
+func (gq *globalQueues) send(k *round.Call, master int, persist time.Duration) {
+	k.Prepare(0)
+	k.Op.Only, k.Op.Quorum, k.Op.Persist = mux.Set(0).With(master), 1, persist
+	gq.core.round.Mux.Send(&k.Op)
 }
 
 // othersWait makes a question of one round ask the queue master of a name whether anybody but this client's writers
@@ -255,23 +257,23 @@ func (gq *globalQueues) othersWait(q *question, name string) bool {
 		return false
 	}
 	q.refused, _ = gq.subscriptions.contention(name)
-	q.request.Reset()
-	q.request.Name = kind.AppendQueueKey(q.request.Name[:0], name)
-	q.request.Judge = kind.JudgeOne
-	q.request.CallOn(firstScript, 1, 1, func(dst []byte) []byte {
-		return resp.AppendBulk(resp.AppendBulk(dst, q.request.Name), gq.tag)
+	q.Request.Reset()
+	q.Request.Name = kind.AppendQueueKey(q.Request.Name[:0], name)
+	q.Request.Judge = kind.JudgeOne
+	q.Request.CallOn(firstScript, 1, 1, func(dst []byte) []byte {
+		return resp.AppendBulk(resp.AppendBulk(dst, q.Request.Name), gq.tag)
 	})
-	q.prepare(0)
-	q.op.Only, q.op.Quorum = mux.Set(0).With(master), 1
+	q.Prepare(0)
+	q.Op.Only, q.Op.Quorum = mux.Set(0).With(master), 1
 	return true
 }
 
 // queueMaster returns the queue master of a name. It is the same for all clients that see the same masters up. ok is
 // false if there is no such master, or if its queues are not used now, or if the queue would be another lock's, too.
 func (gq *globalQueues) queueMaster(name string) (master int, ok bool) {
-	r := gq.core.round.takeStates()
-	defer gq.core.round.putStates(r)
-	return gq.queueMasterOf(name, r.states)
+	r := gq.core.round.TakeStates()
+	defer gq.core.round.PutStates(r)
+	return gq.queueMasterOf(name, r.States)
 }
 
 func (gq *globalQueues) queueMasterOf(name string, states []mux.State) (master int, ok bool) {
@@ -281,7 +283,7 @@ func (gq *globalQueues) queueMasterOf(name string, states []mux.State) (master i
 	best := uint64(0)
 	for i := range states {
 		s := &states[i]
-		if !canNotify(s) {
+		if !round.CanNotify(s) {
 			continue
 		}
 		if h := weight(name, s); !ok || h < best {
@@ -324,10 +326,10 @@ func (gq *globalQueues) awaitPredecessor(ctx context.Context, t *ticket, sub *wa
 	t.predecessorNotice, t.awaited = t.awaited, t.predecessorNotice
 	notice := unsafe.String(unsafe.SliceData(t.awaited), len(t.awaited))
 	sub.listen(1, 1, notice)
-	k := gq.core.round.takeCall()
-	defer gq.core.round.putCall(k)
-	k.request.Reset()
-	kind.Plain{}.Look(&k.request, notice)
+	k := gq.core.round.Take()
+	defer gq.core.round.Put(k)
+	k.Request.Reset()
+	kind.Plain{}.Look(&k.Request, notice)
 	v, err := gq.askMaster(ctx, sub, k, at.master)
 	if err == nil && v.Verdict == VerdictNo {
 		return true, nil
@@ -338,14 +340,14 @@ func (gq *globalQueues) awaitPredecessor(ctx context.Context, t *ticket, sub *wa
 
 // askMaster asks one master, with a short timeout. It returns errNoQueue if the master gives no proper answer. Unless
 // only this queue is at fault, the client does not use the master's queues for a while then.
-func (gq *globalQueues) askMaster(ctx context.Context, sub *waiterSubscription, k *call, master int) (*mux.Vote, error) {
+func (gq *globalQueues) askMaster(ctx context.Context, sub *waiterSubscription, k *round.Call, master int) (*mux.Vote, error) {
 	c := gq.core
-	k.prepare(c.round.shortTimeout(entryPause/2, minQueueTimeout))
-	k.op.Only, k.op.Quorum, k.op.Keep = mux.Set(0).With(master), 1, true
+	k.Prepare(c.round.ShortTimeout(entryPause/2, minQueueTimeout))
+	k.Op.Only, k.Op.Quorum, k.Op.Keep = mux.Set(0).With(master), 1, true
 	if err := sub.ask(ctx, c, k); err != nil && err != mux.ErrTimeout {
 		return nil, err
 	}
-	v := &k.op.Votes[master]
+	v := &k.Op.Votes[master]
 	if v.Verdict == VerdictYes || v.Verdict == VerdictNo {
 		return v, nil
 	}
@@ -362,31 +364,31 @@ func (gq *globalQueues) askMaster(ctx context.Context, sub *waiterSubscription, 
 // askPlace asks for the waiter's place in the queue that it entered last. It waits for no answer: readPlace does. It
 // returns nil if the waiter is in no queue. The question goes out before the leave of a waiter that gives up, so it costs
 // that no round trip of its own.
-func (gq *globalQueues) askPlace(t *ticket, timeout time.Duration) *call {
+func (gq *globalQueues) askPlace(t *ticket, timeout time.Duration) *round.Call {
 	if len(t.entries) == 0 {
 		return nil
 	}
-	k := gq.core.round.takeCall()
+	k := gq.core.round.Take()
 	at := &t.entries[len(t.entries)-1]
-	askPlace(&k.request, at.key, t.id)
-	k.prepare(timeout)
-	k.op.Only, k.op.Quorum, k.op.Keep = mux.Set(0).With(at.master), 1, true
-	gq.core.round.post(k)
+	askPlace(&k.Request, at.key, t.id)
+	k.Prepare(timeout)
+	k.Op.Only, k.Op.Quorum, k.Op.Keep = mux.Set(0).With(at.master), 1, true
+	gq.core.round.Post(k)
 	return k
 }
 
 // readPlace returns the answer to askPlace: the place, from 1 on, and how many are in the queue. Both are 0 if they are
 // not known.
-func (gq *globalQueues) readPlace(k *call) (place, of int) {
+func (gq *globalQueues) readPlace(k *round.Call) (place, of int) {
 	if k == nil {
 		return 0, 0
 	}
-	defer gq.core.round.putCall(k)
-	if gq.core.round.rounds.Wait(context.Background(), &k.op) != nil { // it has a short timeout
+	defer gq.core.round.Put(k)
+	if gq.core.round.Mux.Wait(context.Background(), &k.Op) != nil { // it has a short timeout
 		return 0, 0
 	}
-	for i := range k.op.Votes {
-		if v := &k.op.Votes[i]; v.Verdict == VerdictYes {
+	for i := range k.Op.Votes {
+		if v := &k.Op.Votes[i]; v.Verdict == VerdictYes {
 			numbers := v.Reply.Elems()
 			first, _ := numbers.Next()
 			second, _ := numbers.Next()
@@ -469,8 +471,8 @@ func (gq *globalQueues) close() {
 // the entry has ended anyway.
 func (gq *globalQueues) endEntry(at *entry, id []byte) {
 	c := gq.core
-	k := c.round.takeCall()
-	defer c.round.putCall(k)
-	leaveQueue(&k.request, at.key, id)
+	k := c.round.Take()
+	defer c.round.Put(k)
+	leaveQueue(&k.Request, at.key, id)
 	gq.send(k, at.master, kind.EntryLife)
 }

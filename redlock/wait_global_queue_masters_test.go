@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
@@ -30,7 +32,7 @@ func queueLength(t *testing.T, masters *redlocktest.Masters, key string) (n int)
 func queuesUp(t *testing.T, masters *redlocktest.Masters, m *Mutex, behind int) <-chan error {
 	t.Helper()
 	done := locks(t, m)
-	require.Eventually(t, func() bool { return queueLength(t, masters, m.spec.names()[0]) == behind+1 }, hanging, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return queueLength(t, masters, m.spec.Names()[0]) == behind+1 }, hanging, 5*time.Millisecond)
 	return done
 }
 
@@ -59,7 +61,7 @@ func queueMasterOf(t *testing.T, c *Client, key string) (i int) {
 
 // countedRounds count how often their client has asked for its entry in the queue.
 type countedRounds struct {
-	rounds
+	round.Mux
 	stood atomic.Int32
 }
 
@@ -69,22 +71,22 @@ func (r *countedRounds) Post(ops ...*mux.Op) {
 			r.stood.Add(1)
 		}
 	}
-	r.rounds.Post(ops...)
+	r.Mux.Post(ops...)
 }
 
 // readersQueueUp has a client's reader wait for a lock, and returns when so many readers wait in the queue. It has
 // asked for its place before it waits for the masters' word.
 func readersQueueUp(t *testing.T, masters *redlocktest.Masters, m *Mutex, readers int) <-chan error {
 	t.Helper()
-	counted := &countedRounds{rounds: m.client.round.rounds}
-	m.client.round.rounds = counted
+	counted := &countedRounds{Mux: m.client.round.Mux}
+	m.client.round.Mux = counted
 	done := locks(t, m)
 	require.Eventually(t, func() bool { return m.client.notices.sleepOn("") }, hanging, 5*time.Millisecond)
 	require.Eventually(t, func() bool { return counted.stood.Load() > 0 }, hanging, 5*time.Millisecond)
 	require.Eventually(t, func() bool {
 		n := 0
 		for i := range masters.N() {
-			v, err := masters.Do(i, "ZRANGE", queueKey(m.spec.key), "0", "-1")
+			v, err := masters.Do(i, "ZRANGE", queueKey(m.spec.Key), "0", "-1")
 			require.NoError(t, err)
 			for _, id := range v.([]any) {
 				if id := id.(string); reads(id) && id != kind.ReaderMark {
@@ -182,8 +184,8 @@ func TestReadersAmongReadersNeedNoEntry(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	clients := openedTimes(t, 3, Config{Masters: masters.Addrs()})
-	counted := &countedRounds{rounds: clients[0].round.rounds}
-	clients[0].round.rounds = counted
+	counted := &countedRounds{Mux: clients[0].round.Mux}
+	clients[0].round.Mux = counted
 	var held []*Mutex
 	for _, c := range clients {
 		for range 3 {
@@ -332,7 +334,7 @@ func TestNobodyWaitsForTheDeadWhenTheClockIsSetBack(t *testing.T) {
 		dead = append(dead, c)
 	}
 	for _, c := range dead {
-		require.NoError(t, c.round.rounds.Close()) // its sockets; it can say nothing more
+		require.NoError(t, c.round.Mux.Close()) // its sockets; it can say nothing more
 	}
 	masters.Jump(queueMasterOf(t, holder, "k"), -time.Hour)
 	done := locks(t, opened(t, masters.Addrs(), nil).NewMutex("k", term30))
@@ -363,7 +365,7 @@ func TestWhoLeavesTakesThePredecessorsNoticeAway(t *testing.T) {
 	}
 	require.True(t, there())
 	command(t, masters, i, "PERSIST", notice) // if it is left, it stays
-	require.NoError(t, dies.round.rounds.Close())
+	require.NoError(t, dies.round.Mux.Close())
 	leave() // Close would wait for a moment only
 	require.ErrorIs(t, conntest.Soon(t, "it returns", done), context.Canceled)
 	require.Eventually(t, func() bool { return !there() }, hanging, 5*time.Millisecond)

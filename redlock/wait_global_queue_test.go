@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
@@ -540,7 +542,7 @@ func TestQueueMovesToAnotherMaster(t *testing.T) {
 			states := p.rounds[0].Masters()
 			order := all(len(states))
 			slices.SortFunc(order, func(a, b int) int { return cmp.Compare(weight("k", &states[a]), weight("k", &states[b])) })
-			up := slices.IndexFunc(order, func(i int) bool { return canNotify(&states[i]) })
+			up := slices.IndexFunc(order, func(i int) bool { return round.CanNotify(&states[i]) })
 			master := p.queueMaster("k")
 			require.Equal(t, order[up], master, "the first in the order that is up")
 			for _, r := range p.rounds {

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redburst/redburst/redlock/internal/round"
 )
 
 // localQueues has a queue for every key that a goroutine of this client is locking (in Lock). Only the head of a
@@ -52,7 +54,7 @@ type localQueue struct {
 type waiter struct {
 	entries      []localEntry // in the queue of each of its keys, in their order
 	blockers     atomic.Int32 // the number of queues in which others are ahead of it
-	spec         *spec        // of the lock; nil if that was not said
+	spec         *round.Spec  // of the lock; nil if that was not said
 	reader       bool         // it may have the lock beside other readers
 	signalled    bool         // of a reader: it was notified since it was last refused. Guarded as its entries are
 	signal       chan signal  // capacity 1: the latest signal that was not taken yet
@@ -157,13 +159,13 @@ func (qs *localQueues) join(keys ...string) (w *waiter, first bool) {
 }
 
 // joinFor is join for a lock.
-func (qs *localQueues) joinFor(s *spec) (w *waiter, first, clear bool) {
-	return qs.joinAs(s, s.reader, s.names()...)
+func (qs *localQueues) joinFor(s *round.Spec) (w *waiter, first, clear bool) {
+	return qs.joinAs(s, s.Reader, s.Names()...)
 }
 
 // joinAs is join for readers and writers. clear says that only readers are ahead of the caller. A reader need not
 // wait for them.
-func (qs *localQueues) joinAs(s *spec, reader bool, keys ...string) (w *waiter, first, clear bool) {
+func (qs *localQueues) joinAs(s *round.Spec, reader bool, keys ...string) (w *waiter, first, clear bool) {
 	w = qs.waiters.Get().(*waiter)
 	w.spec, w.reader, w.signalled = s, reader, false
 	w.entries = slices.Grow(w.entries[:0], len(keys))[:len(keys)]
@@ -348,10 +350,10 @@ func (qs *localQueues) released(slot int, keys ...string) {
 // two Mutexes can have a lock if the masters have lost the first. It reports whether it has. in is the lock's relay; nil
 // for one that begins. until is the end of the validity, and switches is the number of switches before the holder has
 // left the list of the rechecks.
-func (qs *localQueues) handOver(all *relays, s *spec, in *relay, rel *release, until time.Duration, switches uint64) bool {
-	keys := s.names()
+func (qs *localQueues) handOver(all *relays, s *round.Spec, in *relay, rel *release, until time.Duration, switches uint64) bool {
+	keys := s.Names()
 	defer qs.unlock(qs.lock(keys))
-	if q := qs.queue(keys[0]); !q.ready() || q.head.waiter.spec == nil || !s.alike(q.head.waiter.spec) || q.head.waiter.subscription.given.Load() != nil {
+	if q := qs.queue(keys[0]); !q.ready() || q.head.waiter.spec == nil || !s.Alike(q.head.waiter.spec) || q.head.waiter.subscription.given.Load() != nil {
 		return false
 	}
 	handovers, goesOn, again := 0, true, false
@@ -371,7 +373,7 @@ func (qs *localQueues) handOver(all *relays, s *spec, in *relay, rel *release, u
 		return false
 	}
 	if in == nil {
-		in = all.begin(s, rel.token)
+		in = all.begin(s, rel.Token)
 	}
 	if !in.give(rel, until, switches) {
 		return false
@@ -394,7 +396,7 @@ func (qs *localQueues) handOver(all *relays, s *spec, in *relay, rel *release, u
 // counted wakes the waiter that was given the relay's lock, if it is still there: the number of its lock is known now, or
 // there is none.
 func (qs *localQueues) counted(r *relay) {
-	key := r.spec.names()[0]
+	key := r.spec.Names()[0]
 	s := qs.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()

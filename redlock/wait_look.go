@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
@@ -48,10 +50,10 @@ func (ss *subscriptions) putView(v *view) { ss.views.Put(v) }
 
 // look reads the key, or all slots, on all masters, and asks the masters to notify of the next change. The waiter
 // must have subscribed before.
-func (ss *subscriptions) look(ctx context.Context, s *spec, sub *waiterSubscription) (lookResult, error) {
+func (ss *subscriptions) look(ctx context.Context, s *round.Spec, sub *waiterSubscription) (lookResult, error) {
 	all := ss.takeView()
 	defer ss.putView(all)
-	if err := ss.read(ctx, s, sub, all, ss.core.round.shortTimeout(s.timeout, minShortTimeout+time.Duration(s.slots())*slotTimeout)); err != nil {
+	if err := ss.read(ctx, s, sub, all, ss.core.round.ShortTimeout(s.Timeout, round.MinShortTimeout+time.Duration(s.Slots())*slotTimeout)); err != nil {
 		return lookResult{}, err
 	}
 	ss.core.notices.mu.Lock()
@@ -74,11 +76,11 @@ func (ss *subscriptions) look(ctx context.Context, s *spec, sub *waiterSubscript
 // find looks for a slot that is free on a majority, and returns any such slot. Its first look has a short timeout.
 // If answers that have not come by then could change the result, it looks a second time and waits longer. sub is the
 // waiter's; nil if the caller is none.
-func (ss *subscriptions) find(ctx context.Context, s *spec, sub *waiterSubscription) (slot int, found bool) {
+func (ss *subscriptions) find(ctx context.Context, s *round.Spec, sub *waiterSubscription) (slot int, found bool) {
 	view := ss.takeView()
 	defer ss.putView(view)
-	short := ss.core.round.shortTimeout(s.timeout, minShortTimeout+time.Duration(s.slots())*slotTimeout)
-	for _, timeout := range [...]time.Duration{short, s.timeout} {
+	short := ss.core.round.ShortTimeout(s.Timeout, round.MinShortTimeout+time.Duration(s.Slots())*slotTimeout)
+	for _, timeout := range [...]time.Duration{short, s.Timeout} {
 		if ss.read(ctx, s, sub, view, timeout) != nil {
 			return 0, false
 		}
@@ -98,23 +100,23 @@ func (ss *subscriptions) find(ctx context.Context, s *spec, sub *waiterSubscript
 }
 
 // read reads the key, or all slots, on all masters.
-func (ss *subscriptions) read(ctx context.Context, s *spec, sub *waiterSubscription, into *view, timeout time.Duration) error {
+func (ss *subscriptions) read(ctx context.Context, s *round.Spec, sub *waiterSubscription, into *view, timeout time.Duration) error {
 	c := ss.core
-	k := c.round.takeCall()
-	defer c.round.putCall(k)
-	k.look(s, timeout)
+	k := c.round.Take()
+	defer c.round.Put(k)
+	k.Look(s, timeout)
 	err := sub.ask(ctx, c, k)
 	if err != nil && err != mux.ErrTimeout {
 		return err
 	}
-	now, notifying := c.now(), c.round.notifying()
-	n, slots := len(k.op.Votes), s.slots()
+	now, notifying := c.now(), c.round.Notifying()
+	n, slots := len(k.Op.Votes), s.Slots()
 	into.slots = slices.Grow(into.slots[:0], slots)[:slots]
 	clear(into.slots)
 	into.untracked = 0
 	into.ends = slices.Grow(into.ends[:0], n*slots)[:n*slots] // all of them are set
-	for i := range k.op.Votes {
-		v := &k.op.Votes[i]
+	for i := range k.Op.Votes {
+		v := &k.Op.Votes[i]
 		answered := v.Verdict == VerdictYes || v.Verdict == VerdictNo
 		if !answered || !notifying.Has(i) {
 			into.untracked = into.untracked.With(i)
@@ -122,7 +124,7 @@ func (ss *subscriptions) read(ctx context.Context, s *spec, sub *waiterSubscript
 		it := v.Reply.Elems()
 		for slot := range into.slots {
 			seen, ttl, known := &into.slots[slot], v.Int, answered
-			if s.slotted != nil {
+			if s.Slotted != nil {
 				elem, more := it.Next()
 				n, ok := elem.Int()
 				ttl, known = n, answered && more && ok
@@ -153,5 +155,5 @@ func (ss *subscriptions) read(ctx context.Context, s *spec, sub *waiterSubscript
 
 // tracked reports whether enough masters are up and can notify: no majority can become free without one of them.
 func (ss *subscriptions) tracked() bool {
-	return ss.core.round.notifying().Len() > len(ss.core.masters)-ss.quorum
+	return ss.core.round.Notifying().Len() > len(ss.core.masters)-ss.quorum
 }

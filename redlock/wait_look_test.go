@@ -25,7 +25,7 @@ func TestChangeWhileAWaiterLooksIsNotLost(t *testing.T) {
 			masters.looked = nil
 			require.NoError(t, holder.Unlock(context.Background()))
 		}
-		c.round.rounds = masters
+		c.round.Mux = masters
 		since := r.now()
 		require.NoError(t, c.NewMutex("k", ttl).Lock(t.Context()))
 		require.Nil(t, masters.looked, "it has not looked")
@@ -66,7 +66,7 @@ func TestWaiterLearnsOfAReleaseThatLeavesSilentMastersOnly(t *testing.T) {
 	}
 	for _, i := range []int{2, 3} {
 		masters.Kill(i)
-		require.Eventually(t, func() bool { return waiter.round.rounds.Masters()[i].Phase == mux.Down }, hanging, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return waiter.round.Mux.Masters()[i].Phase == mux.Down }, hanging, 5*time.Millisecond)
 	}
 	done := make(chan error, 1)
 	var seen atomic.Bool
@@ -116,7 +116,7 @@ func TestAReleasedSlotIsTriedAtOnce(t *testing.T) {
 	waiter := c.NewMutex("k", 30*time.Second, WithPermits(k))
 	done := locks(t, waiter)
 	for range 20 {
-		asleep(t, c, waiter.spec.names()[0])
+		asleep(t, c, waiter.spec.Names()[0])
 		require.Eventually(t, func() bool { return c.Stats().EventsWaiting == 0 }, hanging, time.Millisecond)
 		before, aim := failed.Load(), waiter.slot()
 		i := slices.IndexFunc(held, func(m *Mutex) bool {
@@ -145,7 +145,7 @@ func TestAWaiterLooksForwardToTheSlotThatEndsFirst(t *testing.T) {
 		}
 	}
 	m, w := c.NewMutex("k", 30*time.Second, WithPermits(3)), newSubscription(&c.core)
-	w.listen(m.spec.slots(), c.subscriptions.quorum, m.spec.names()...)
+	w.listen(m.spec.Slots(), c.subscriptions.quorum, m.spec.Names()...)
 	defer w.end()
 	var p lookResult
 	require.Eventually(t, func() bool { // a look is brief, and a busy machine may not answer it
@@ -177,14 +177,14 @@ func TestOneSlotThatIsNotKnownIsWaitedFor(t *testing.T) {
 	masters.Pause(2)
 	for open := 1; open <= 2; open++ {
 		m, w := c.NewMutex(fmt.Sprint("k", open), 30*time.Second, WithPermits(2)), newSubscription(&c.core)
-		m.spec.timeout = timeout
+		m.spec.Timeout = timeout
 		for range 4 { // it looks at them in any order
 			began := c.now()
 			_, found := c.subscriptions.find(t.Context(), &m.spec, nil)
 			require.False(t, found)
 			require.GreaterOrEqual(t, c.now()-began, timeout, "the last one may say that %d is free", open)
 		}
-		w.listen(m.spec.slots(), c.subscriptions.quorum, m.spec.names()...)
+		w.listen(m.spec.Slots(), c.subscriptions.quorum, m.spec.Names()...)
 		p, err := c.subscriptions.look(t.Context(), &m.spec, w)
 		w.end()
 		require.NoError(t, err)
@@ -202,7 +202,7 @@ func TestALookKnowsNothingOfTheOneBefore(t *testing.T) {
 		}
 		m, w := c.NewMutex("k", ttl), newSubscription(&c.core)
 		notifies := func() bool {
-			w.listen(m.spec.slots(), c.subscriptions.quorum, m.spec.names()...)
+			w.listen(m.spec.Slots(), c.subscriptions.quorum, m.spec.Names()...)
 			defer w.end()
 			p, err := c.subscriptions.look(t.Context(), &m.spec, w)
 			require.NoError(t, err)

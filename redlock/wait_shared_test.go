@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/redlocktest"
@@ -80,7 +82,7 @@ func TestAWriterTakesAwayAnIntentThatWasNotAnswered(t *testing.T) {
 	require.NoError(t, there.Lock(t.Context()))
 	members(t, masters, there, 3)
 	ctx, cancel := context.WithCancel(t.Context())
-	other.round.rounds = &unansweredRounds{other.round.rounds, cancel}
+	other.round.Mux = &unansweredRounds{other.round.Mux, cancel}
 	gaveUp := make(chan error, 1)
 	go func() { gaveUp <- other.NewMutex("k", term30).Lock(ctx) }()
 	late := c.NewMutex("k", term30, WithShared())
@@ -113,7 +115,7 @@ func TestAWriterTakesAwayAnIntentThatCameLate(t *testing.T) {
 	writes("a writer")
 	ctx, cancel := context.WithCancel(t.Context())
 	decided := make(chan error, 1)
-	other.round.rounds = &lateIntent{other.round.rounds, func(err error) {
+	other.round.Mux = &lateIntent{other.round.Mux, func(err error) {
 		decided <- err
 		cancel()
 	}, func() { masters.Pause(late) }}
@@ -138,7 +140,7 @@ func TestAWriterTakesAwayAnIntentThatCameLate(t *testing.T) {
 // lateIntent has a master stop before a writer leaves its intent. The writer waits for the others,
 // however long they take.
 type lateIntent struct {
-	rounds
+	round.Mux
 	decided func(error)
 	stop    func()
 }
@@ -148,11 +150,11 @@ func (r *lateIntent) Post(ops ...*mux.Op) {
 		r.stop()
 		ops[0].Timeout = hanging
 	}
-	r.rounds.Post(ops...)
+	r.Mux.Post(ops...)
 }
 
 func (r *lateIntent) Wait(ctx context.Context, op *mux.Op) error {
-	err := r.rounds.Wait(ctx, op)
+	err := r.Mux.Wait(ctx, op)
 	if asks(op, kind.IntendScript) {
 		r.decided(err)
 	}
@@ -195,7 +197,7 @@ func TestAWriterThatPanicsTakesItsIntentAway(t *testing.T) {
 
 // unansweredRounds end a Lock's context when its intent is under way.
 type unansweredRounds struct {
-	rounds
+	round.Mux
 	end func()
 }
 
@@ -203,7 +205,7 @@ func (r *unansweredRounds) Wait(ctx context.Context, op *mux.Op) error {
 	if asks(op, kind.IntendScript) {
 		r.end()
 	}
-	return r.rounds.Wait(ctx, op)
+	return r.Mux.Wait(ctx, op)
 }
 
 // A reader that waits for a writer's turn is notified that the writer has given up.
@@ -217,7 +219,7 @@ func TestAReaderIsNotifiedThatAnIntentHasGone(t *testing.T) {
 	defer w.end()
 	told := sleeps(t, w)
 	require.Eventually(t, func() bool { // a look is brief, and a busy machine may not answer it
-		w.listen(m.spec.slots(), c.subscriptions.quorum, m.spec.names()...)
+		w.listen(m.spec.Slots(), c.subscriptions.quorum, m.spec.Names()...)
 		p, err := c.subscriptions.look(t.Context(), &m.spec, w)
 		require.NoError(t, err)
 		require.False(t, p.free)
@@ -292,7 +294,7 @@ func TestAClockThatIsSetBackDoesNotProlongAnIntent(t *testing.T) {
 		masters.Jump(0, -10*time.Minute)
 		var p lookResult
 		require.Eventually(t, func() (told bool) { // a look is brief, and a busy machine may not answer it
-			w.listen(m.spec.slots(), c.subscriptions.quorum, m.spec.names()...)
+			w.listen(m.spec.Slots(), c.subscriptions.quorum, m.spec.Names()...)
 			var err error
 			p, err = c.subscriptions.look(t.Context(), &m.spec, w)
 			require.NoError(t, err)
@@ -350,7 +352,7 @@ func TestAClockThatIsSetBackDoesNotProlongADeadReader(t *testing.T) {
 			intend()
 			for _, m := range []*Mutex{lives, dead} {
 				require.GreaterOrEqual(t, ends(m), m.Remaining())
-				require.Less(t, ends(m), 2*m.spec.term.TTL)
+				require.Less(t, ends(m), 2*m.spec.Term.TTL)
 			}
 			left, err := masters.Do(0, "PTTL", "k")
 			require.NoError(t, err)
@@ -365,7 +367,7 @@ func TestAClockThatIsSetBackDoesNotProlongADeadReader(t *testing.T) {
 	dead := dies.NewMutex("k", 2*time.Second, WithShared())
 	require.NoError(t, dead.TryLock(t.Context()))
 	masters.Jump(0, -time.Hour)
-	require.NoError(t, dies.round.rounds.Close())
+	require.NoError(t, dies.round.Mux.Close())
 	m := c.NewMutex("k", term30)
 	comes(t, locks(t, m))
 	require.NoError(t, m.Unlock(t.Context()))

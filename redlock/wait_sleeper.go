@@ -33,14 +33,14 @@ func ended(err error) error {
 // wake wakes the goroutine, now or when it is about to sleep. The lock of the mux must not be held.
 func (s *sleeper) wake() {
 	if s.setWoken() {
-		s.core.round.rounds.Forget(&s.op)
+		s.core.round.Mux.Forget(&s.op)
 	}
 }
 
 // wakeInHook is wake for the hooks, which are called with the mux locked.
 func (s *sleeper) wakeInHook() {
 	if s.setWoken() {
-		s.core.round.rounds.ForgetInHook(&s.op)
+		s.core.round.Mux.ForgetInHook(&s.op)
 	}
 }
 
@@ -64,7 +64,7 @@ func (s *sleeper) clear() {
 // sleep returns nil when the goroutine was woken. Otherwise it returns the error of a context that has ended, or
 // ErrClosed.
 func (s *sleeper) sleep(ctx context.Context) error {
-	r := s.core.round.rounds
+	r := s.core.round.Mux
 	s.inMux.Store(true) // it stays true if the context panics; then each wake takes the lock of the mux in vain
 	s.one[0] = &s.op
 	r.Post(s.one[:]...)

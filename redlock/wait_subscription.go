@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 )
@@ -70,39 +72,39 @@ func (sub *waiterSubscription) hurry() {
 	sub.askMu.Lock()
 	defer sub.askMu.Unlock()
 	if sub.asking != nil {
-		sub.core.round.rounds.Forget(sub.asking)
+		sub.core.round.Mux.Forget(sub.asking)
 	}
 }
 
-// ask is core.doUndoable, but returns mux.ErrForgotten if the waiter is given a lock. sub is nil for a caller that is no
+// ask is round.Core.DoUndoable, but returns mux.ErrForgotten if the waiter is given a lock. sub is nil for a caller that is no
 // waiter.
-func (sub *waiterSubscription) ask(ctx context.Context, c *core, k *call) error {
+func (sub *waiterSubscription) ask(ctx context.Context, c *core, k *round.Call) error {
 	if sub == nil {
-		return c.round.doUndoable(ctx, k)
+		return c.round.DoUndoable(ctx, k)
 	}
-	k.op.Votes = k.op.Votes[:0]
+	k.Op.Votes = k.Op.Votes[:0]
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	k.beginUndoable()
-	defer k.endUndoable()
+	k.BeginUndoable()
+	defer k.EndUndoable()
 	if !sub.post(c, k) {
 		return mux.ErrForgotten
 	}
 	defer sub.asked()
-	return c.round.rounds.Wait(ctx, &k.op)
+	return c.round.Mux.Wait(ctx, &k.Op)
 }
 
 // post posts a question, unless the waiter was given a lock. Who gives it one later finds the question posted.
-func (sub *waiterSubscription) post(c *core, k *call) bool {
+func (sub *waiterSubscription) post(c *core, k *round.Call) bool {
 	sub.askMu.Lock()
 	defer sub.askMu.Unlock()
 	if in := sub.given.Load(); in != nil && !in.counting.Load() {
 		return false
 	}
-	k.op.Awaited = true
-	c.round.post(k)
-	sub.asking = &k.op
+	k.Op.Awaited = true
+	c.round.Post(k)
+	sub.asking = &k.Op
 	return true
 }
 

@@ -134,7 +134,7 @@ func sleeps(t *testing.T, w *waiterSubscription) <-chan struct{} {
 func TestWaiterLooksWhenTheTTLHasPassed(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		taken(t, newClient(Config{}, r, r.now)) // and forgotten, by another process
-		c.round.rounds = &notifiedRounds{fakeRounds: r, client: c, mum: true}
+		c.round.Mux = &notifiedRounds{fakeRounds: r, client: c, mum: true}
 		since := r.now()
 		require.NoError(t, c.NewMutex("k", ttl).Lock(t.Context()))
 		require.Less(t, r.now()-since, ttl+2*lookInterval)

@@ -20,7 +20,7 @@ import (
 
 // hinted reads the wall clock once, for a number that a fence may begin with: it decides nothing
 // where the masters remember their counters.
-const hinted = "ask_hints.go"
+const hinted = "internal/round/hints.go"
 
 // witnessed reads it for when a master's process was first known, which others read by their own. Of two clocks it takes
 // the lesser age.
@@ -32,7 +32,7 @@ const scored = "internal/kind/shared.go"
 func TestAWallClockThatJumpsChangesNothing(t *testing.T) {
 	t.Parallel()
 	files, hints, stamps, scores := 0, 0, 0, 0
-	for _, dir := range []string{".", "internal/kind", "internal/quorum", "internal/script", "../mux", "../conn", "../resp"} {
+	for _, dir := range []string{".", "internal/kind", "internal/quorum", "internal/round", "internal/script", "../mux", "../conn", "../resp"} {
 		paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		require.NoError(t, err)
 		for _, path := range paths {

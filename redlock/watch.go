@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/census"
@@ -119,7 +121,7 @@ func (w *watcher) run(ctx context.Context, yield func(LockInfo, error) bool) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(max(w.restraint.due(c.now())-c.now(), c.round.rounds.RTT(), pollMin)): // the other masters are about to push the same
+		case <-time.After(max(w.restraint.due(c.now())-c.now(), c.round.Mux.RTT(), pollMin)): // the other masters are about to push the same
 		}
 	}
 }
@@ -160,7 +162,7 @@ func (w *watcher) pause(now leadership, e *RoundError) time.Duration {
 func (w *watcher) read(ctx context.Context) (now leadership, e *RoundError) {
 	c := w.client
 	patient := c.cfg.questionTimeout()
-	for _, timeout := range [...]time.Duration{c.round.shortTimeout(patient, minShortTimeout), patient} {
+	for _, timeout := range [...]time.Duration{c.round.ShortTimeout(patient, round.MinShortTimeout), patient} {
 		now, e = w.readWithin(ctx, timeout)
 		if e == nil || e.reason != ErrNoQuorum {
 			break
@@ -171,11 +173,11 @@ func (w *watcher) read(ctx context.Context) (now leadership, e *RoundError) {
 
 func (w *watcher) readWithin(ctx context.Context, timeout time.Duration) (leadership, *RoundError) {
 	c := w.client
-	k := c.round.takeCall()
-	defer c.round.putCall(k)
+	k := c.round.Take()
+	defer c.round.Put(k)
 	askRow(k, c.cfg.Prefix+w.key, census.Fence, timeout, true)
 	t, err := c.tally(ctx, k, false)
-	notifying := c.round.notifying()
+	notifying := c.round.Notifying()
 	for i, row := range t.Rows {
 		if row == nil {
 			notifying = notifying.Without(i)

@@ -19,7 +19,7 @@ import (
 // All clients must agree on k. The slots' names contain k, so clients with different k never meet at a slot.
 // They meet at the mark: a key beside the slots that holds k. A client's first attempt with a TTL, and one
 // every [AgreedFor], sets its slot by a script. The script sets the mark to k, and fails where the mark is
-// another number. The attempts in between are plain SETs (see ask_agreement.go in redlock). The mark outlives
+// another number. The attempts in between are plain SETs (see internal/round/agreement.go). The mark outlives
 // every lock that was taken meanwhile, and extends renew it. Two quorums share a master, so of two clients
 // that differ the second is refused. A Lock that was refused for this reason waits, and asks for the mark
 // (Agrees), only to know when to try again. Its next attempt looks at the mark as any other does.

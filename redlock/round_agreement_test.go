@@ -16,7 +16,7 @@ import (
 // beginning and end are both given, as a minute can end between them.
 func agreed(m *Mutex, when ...time.Duration) bool {
 	return slices.ContainsFunc(when, func(at time.Duration) bool {
-		sure, _ := m.client.round.agreed.lately(&m.spec, at)
+		sure, _ := m.client.round.Agreed.Lately(&m.spec, at)
 		return sure
 	})
 }
@@ -108,9 +108,9 @@ func TestANewConnectionEndsTheAgreement(t *testing.T) {
 	require.NoError(t, m.TryLock(t.Context()))
 	after := c.now()
 	require.True(t, agreed(m, before, after))
-	connects := c.round.rounds.AppendMasters(nil)[2].Connects
+	connects := c.round.Mux.AppendMasters(nil)[2].Connects
 	masters.Reset(2)
-	require.Eventually(t, func() bool { return c.round.rounds.AppendMasters(nil)[2].Connects > connects }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return c.round.Mux.AppendMasters(nil)[2].Connects > connects }, hanging, time.Millisecond)
 	require.False(t, agreed(m, before, after))
 }
 
@@ -133,17 +133,17 @@ func TestALateRefusalEndsTheAgreement(t *testing.T) {
 	}
 	require.NoError(t, m.TryLock(t.Context())) // all know the scripts
 	require.NoError(t, m.Unlock(t.Context()))
-	c.round.agreed.end()
+	c.round.Agreed.End()
 	answered()
 	command(t, masters, 2, "SET", "{k}:permits", "3")
 	masters.Pause(2)
-	epoch := c.round.agreed.epoch.Load()
+	epoch := c.round.Agreed.Epoch.Load()
 	require.NoError(t, m.TryLock(t.Context()), "two of three agree")
 	require.NoError(t, m.Unlock(t.Context()))
-	require.Equal(t, epoch, c.round.agreed.epoch.Load())
+	require.Equal(t, epoch, c.round.Agreed.Epoch.Load())
 	masters.Resume(2)
 	answered()
-	require.NotEqual(t, epoch, c.round.agreed.epoch.Load())
+	require.NotEqual(t, epoch, c.round.Agreed.Epoch.Load())
 }
 
 func owed(c *Client) (n int) {
@@ -164,16 +164,16 @@ func TestAnAgreementThatEndsMeanwhileDoesNotCount(t *testing.T) {
 		require.NoError(t, m.TryLock(t.Context()))
 		require.NoError(t, m.Unlock(t.Context()))
 	}
-	sure, _ := c.round.agreed.lately(&m.spec, c.now())
+	sure, _ := c.round.Agreed.Lately(&m.spec, c.now())
 	require.True(t, sure)
-	real, attempts := c.round.rounds, 0
-	c.round.rounds = &askedRounds{rounds: real, answered: func(*mux.Op) {
+	real, attempts := c.round.Mux, 0
+	c.round.Mux = &askedRounds{Mux: real, answered: func(*mux.Op) {
 		attempts++
-		c.round.agreed.end()
+		c.round.Agreed.End()
 	}}
 	require.NoError(t, m.TryLock(t.Context()))
 	require.Equal(t, 2, attempts, "the first one does not count")
-	c.round.rounds = real
+	c.round.Mux = real
 	for i := range 3 {
 		require.Eventually(t, func() bool { return permitKeys(t, masters, i, "k", 2) == 1 }, 20*time.Second, 5*time.Millisecond)
 	}
@@ -191,7 +191,7 @@ func TestAnAgreementThatHasEndedIsNothingToOtherLocks(t *testing.T) {
 			require.NoError(t, permit.TryLock(t.Context()))
 			require.NoError(t, permit.Unlock(t.Context()))
 		}
-		c.round.agreed.end()
+		c.round.Agreed.End()
 		require.NoError(t, plain.TryLock(t.Context()))
 		require.NoError(t, plain.Unlock(t.Context()))
 	}
@@ -201,12 +201,12 @@ func TestAnAgreementThatHasEndedIsNothingToOtherLocks(t *testing.T) {
 // quarantine, which votes later.
 func TestWhatNotAllWereAskedIsNotAgreedUpon(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		k := c.round.takeCall()
-		defer c.round.putCall(k)
+		k := c.round.Take()
+		defer c.round.Put(k)
 		reached := func(asked mux.Set, last mux.Phase) bool {
-			c.round.rounds = &phasedRounds{r, last}
-			k.op.Asked = asked
-			return c.round.reachedAll(k)
+			c.round.Mux = &phasedRounds{r, last}
+			k.Op.Asked = asked
+			return c.round.ReachedAll(k)
 		}
 		require.True(t, reached(0b111, mux.Up))
 		require.False(t, reached(0b011, mux.Up))

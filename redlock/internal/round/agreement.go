@@ -1,4 +1,4 @@
-package redlock
+package round
 
 import (
 	"hash/maphash"
@@ -28,40 +28,40 @@ import (
 // once more.
 type agreements struct {
 	table [4096]atomic.Uint64
-	epoch atomic.Uint64   // of the agreements that have not ended
-	judge mux.VerdictFunc // of an attempt that looks at the mark
+	Epoch atomic.Uint64   // of the agreements that have not ended
+	Judge mux.VerdictFunc // of an attempt that looks at the mark
 }
 
 var agreedSeed = maphash.MakeSeed()
 
 func (a *agreements) init() {
-	a.judge = func(v resp.Value) mux.Verdict {
+	a.Judge = func(v resp.Value) mux.Verdict {
 		if _, ok := v.Int(); !ok {
-			a.end()
+			a.End()
 		}
 		return kind.JudgeOne(v)
 	}
 }
 
-// end ends all agreements. It may be called with the Mux locked.
-func (a *agreements) end() { a.epoch.Add(1) }
+// End ends all agreements. It may be called with the Mux locked.
+func (a *agreements) End() { a.Epoch.Add(1) }
 
 // entry returns the place of a lock in the table. want is the value that stands there if there is an agreement of
 // that epoch and of the minute of now. The lock's life is a part of it, as it decides how long the mark lives.
-func (a *agreements) entry(s *spec, epoch uint64, now time.Duration) (at *atomic.Uint64, want uint64) {
-	h := maphash.String(agreedSeed, s.key) + uint64(s.slots())<<48 + uint64(s.life())*0x9e3779b97f4a7c15
+func (a *agreements) entry(s *Spec, epoch uint64, now time.Duration) (at *atomic.Uint64, want uint64) {
+	h := maphash.String(agreedSeed, s.Key) + uint64(s.Slots())<<48 + uint64(s.Life())*0x9e3779b97f4a7c15
 	return &a.table[h%uint64(len(a.table))], h + uint64(now/kind.AgreedFor) + epoch*0xbf58476d1ce4e5b9 + 1
 }
 
-// lately reports whether there is an agreement for a lock, and returns the epoch in which an attempt begins.
-func (a *agreements) lately(s *spec, now time.Duration) (sure bool, epoch uint64) {
-	epoch = a.epoch.Load()
+// Lately reports whether there is an agreement for a lock, and returns the epoch in which an attempt begins.
+func (a *agreements) Lately(s *Spec, now time.Duration) (sure bool, epoch uint64) {
+	epoch = a.Epoch.Load()
 	at, want := a.entry(s, epoch, now)
 	return at.Load() == want, epoch
 }
 
-// note notes the agreement of an attempt that has succeeded, and that began in that epoch.
-func (a *agreements) note(s *spec, epoch uint64, now time.Duration) {
+// Note notes the agreement of an attempt that has succeeded, and that began in that epoch.
+func (a *agreements) Note(s *Spec, epoch uint64, now time.Duration) {
 	at, want := a.entry(s, epoch, now)
 	at.Store(want)
 }

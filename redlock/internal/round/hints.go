@@ -1,4 +1,4 @@
-package redlock
+package round
 
 import (
 	"cmp"
@@ -13,24 +13,25 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// fenceSkew is how far the clocks of clients may differ, or less if counters live for less: a clock that shows the local
+// FenceSkew is how far the clocks of clients may differ, or less if counters live for less: a clock that shows the local
 // time for UTC is off by less, and one with a wrong date by more.
-const fenceSkew = 24 * time.Hour
+const FenceSkew = 24 * time.Hour
 
-// hints makes the hints of a client, and says which numbers the client believes.
-type hints struct {
+// Hints makes the hints of a client, and says which numbers the client believes.
+type Hints struct {
 	last          atomic.Uint64 // the last hint, or a greater number that a master had since
 	kind.Counters               // what the kinds with a fence know of the client
 }
 
-func (h *hints) init(memory time.Duration) {
-	h.Memory, h.Skew = memory, uint64(min(memory, fenceSkew).Microseconds())
+// Init makes the hints of a client whose counters live for so long.
+func (h *Hints) Init(memory time.Duration) {
+	h.Memory, h.Skew = memory, uint64(min(memory, FenceSkew).Microseconds())
 	h.Given = func(v resp.Value) mux.Verdict { return h.judge(v, 1) }
 	h.Adopted = func(v resp.Value) mux.Verdict { return h.judge(v, 0) }
 }
 
 // judge judges a counter: a number below least is a no, and one that is not believed is failed.
-func (h *hints) judge(v resp.Value, least int64) mux.Verdict {
+func (h *Hints) judge(v resp.Value, least int64) mux.Verdict {
 	switch n, ok := v.Int(); {
 	case !ok:
 		return kind.JudgeError(v)
@@ -44,16 +45,16 @@ func (h *hints) judge(v resp.Value, least int64) mux.Verdict {
 
 // believes reports whether a number can be a fence: it is not too far ahead of the wall clock. Most numbers are
 // the last hint, so it seldom needs the clock.
-func (h *hints) believes(n uint64) bool { return n <= h.last.Load() || n <= h.now()+h.Skew }
+func (h *Hints) believes(n uint64) bool { return n <= h.last.Load() || n <= h.now()+h.Skew }
 
 // ahead returns how far a hint may be ahead of the wall clock. Hints are ahead of it if another client's clock is.
 // A number that is ahead by more than half of the skew is of one key whose counter went wrong. If the hints
 // followed it, it would spoil all other keys: masters refuse hints that are the whole skew ahead of their clocks.
-func (h *hints) ahead() uint64 { return h.Skew / 2 }
+func (h *Hints) ahead() uint64 { return h.Skew / 2 }
 
-// next returns a hint: one more than the last number, if that is ahead of the wall clock and not too far ahead,
+// Next returns a hint: one more than the last number, if that is ahead of the wall clock and not too far ahead,
 // and otherwise the wall clock in microseconds. It is never 0, which means that there is no number.
-func (h *hints) next() uint64 {
+func (h *Hints) Next() uint64 {
 	now := h.now()
 	for {
 		last := h.last.Load()
@@ -68,7 +69,7 @@ func (h *hints) next() uint64 {
 }
 
 // saw notes a number that a master has, unless it is too far ahead of the wall clock.
-func (h *hints) saw(n uint64) {
+func (h *Hints) saw(n uint64) {
 	limit := h.now() + h.ahead()
 	for last := h.last.Load(); n > last && n <= limit; last = h.last.Load() {
 		if h.last.CompareAndSwap(last, n) {
@@ -79,7 +80,7 @@ func (h *hints) saw(n uint64) {
 
 // now returns the wall clock in microseconds. It returns 0 if the clock shows a time before 1970 or after 2112:
 // numbers must be able to grow after it.
-func (h *hints) now() uint64 {
+func (h *Hints) now() uint64 {
 	now := time.Now().Add(skew.Offset()).UnixMicro()
 	if now < 0 || now > quorum.MaxFence/2 {
 		return 0
@@ -87,8 +88,8 @@ func (h *hints) now() uint64 {
 	return uint64(now)
 }
 
-// learn takes the numbers in the votes of an acquire, so that the next hints are above them.
-func (h *hints) learn(votes []mux.Vote) {
+// Learn takes the numbers in the votes of an acquire, so that the next hints are above them.
+func (h *Hints) Learn(votes []mux.Vote) {
 	most := int64(0)
 	for i := range votes {
 		most = max(most, votes[i].Int, -votes[i].Int)
@@ -104,9 +105,9 @@ const (
 	tooFarAhead = "counters are too far ahead of this process's clock to be believed. If the clock is right, see 'redlock fence'"
 )
 
-// unbelieved finds the votes that have failed because a counter is too far ahead of the wall clock, or is no number. It puts
+// Unbelieved finds the votes that have failed because a counter is too far ahead of the wall clock, or is no number. It puts
 // that into the votes' errors. It returns the masters that can be mended, and what to say of all.
-func (h *hints) unbelieved(votes []mux.Vote) (far mux.Set, why string) {
+func (h *Hints) Unbelieved(votes []mux.Vote) (far mux.Set, why string) {
 	for i := range votes {
 		v := &votes[i]
 		if v.Verdict != mux.VerdictFailed {

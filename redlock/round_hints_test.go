@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redburst/redburst/redlock/internal/quorum"
-	"github.com/redburst/redburst/redlock/internal/skew"
+	"github.com/redburst/redburst/redlock/internal/round"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -46,41 +46,8 @@ func TestARefusalTellsTheNextHint(t *testing.T) {
 }
 
 // newHints are those of a client with the defaults.
-func newHints() *hints {
-	h := new(hints)
-	h.init(defaultFenceMemory)
+func newHints() *round.Hints {
+	h := new(round.Hints)
+	h.Init(defaultFenceMemory)
 	return h
-}
-
-func TestHints(t *testing.T) {
-	now := uint64(time.Now().UnixMicro())
-	const day = 24 * 3600 * 1_000_000
-	h := newHints()
-	first := h.next()
-	require.GreaterOrEqual(t, first, now)
-	require.Greater(t, h.next(), first)
-	h.saw(now + day/4)
-	require.Equal(t, now+day/4+1, h.next(), "another's clock is ahead")
-	require.Equal(t, now+day/4+2, h.next())
-	h.saw(now)
-	require.Equal(t, now+day/4+3, h.next())
-	h.saw(now + day*3/4)
-	require.Equal(t, now+day/4+4, h.next(), "one number that is far off does not spoil all keys")
-	h.saw(quorum.MaxFence)
-	require.Less(t, h.next(), now+day)
-}
-
-func TestHintsBesideAWrongClock(t *testing.T) {
-	for _, year := range []int{1902, 2199} {
-		skew.Set(time.Until(time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)))
-		h := newHints()
-		first := h.next()
-		require.Less(t, first, uint64(time.Hour.Microseconds()), "numbers must be able to grow")
-		require.Greater(t, h.next(), first)
-		skew.Set(0)
-		h.next()
-		skew.Set(time.Until(time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)))
-		require.Positive(t, h.next(), "a lock whose counters are all lost has this number, and 0 is none")
-	}
-	skew.Set(0)
 }
