@@ -143,8 +143,8 @@ func allowed(pid int) (string, error) {
 }
 
 func TestTheReportSaysWhatWasPinned(t *testing.T) {
-	require.Contains(t, string(Report{}.markdown(nil)), "Nothing was pinned to CPUs.")
+	require.Contains(t, string(Report{}.markdown("")), "Nothing was pinned to CPUs.")
 	pins = Pins{Masters: []int{2, 3}, Clients: []int{0}}
 	defer func() { pins = Pins{} }()
-	require.Contains(t, string(Report{}.markdown(nil)), "were pinned to CPUs 2-3, and the clients to 0 (`-cpuset masters=2-3,clients=0`)")
+	require.Contains(t, string(Report{}.markdown("")), "were pinned to CPUs 2-3, and the clients to 0 (`-cpuset masters=2-3,clients=0`)")
 }

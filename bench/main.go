@@ -1,6 +1,6 @@
 // The benchmark compares redburst with the libraries that users could choose
 // instead. It starts masters of its own and writes a report: a Markdown table with
-// the spread of every ratio, and pictures.
+// the spread of every ratio, and a picture.
 //
 //	go run .            # everything
 //	go run . -quick     # five cases, in a minute

@@ -1,41 +1,29 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 )
 
-type picture struct{ file, title string }
+// pictureFile is that of the one picture, which the README shows.
+const pictureFile = "latency.svg"
 
-// draw writes the pictures for which the run has the cases.
-func (r Report) draw(dir string) (out []picture, err error) {
-	for _, p := range []struct {
-		file string
-		draw func() (*drawing, string)
-	}{
-		{"latency.svg", r.drawLatency},
-		{"throughput.svg", r.drawThroughput},
-		{"hung.svg", r.drawHung},
-	} {
-		file := filepath.Join(dir, p.file)
-		d, title := p.draw()
-		if d == nil {
-			if gone := os.Remove(file); gone != nil && !os.IsNotExist(gone) { // an earlier run's
-				err = errors.Join(err, gone)
-			}
-			continue
+// draw writes the picture, if the run has its case, and returns its title.
+func (r Report) draw(dir string) (title string, err error) {
+	file := filepath.Join(dir, pictureFile)
+	d, title := r.drawLatency()
+	if d == nil {
+		if err := os.Remove(file); err != nil && !os.IsNotExist(err) { // an earlier run's
+			return "", err
 		}
-		err = errors.Join(err, os.WriteFile(file, d.svg(), 0o666))
-		out = append(out, picture{p.file, title})
+		return "", nil
 	}
-	return out, err
+	return title, os.WriteFile(file, d.svg(), 0o666)
 }
 
 func (r Report) result(name string) (Result, bool) {
@@ -53,13 +41,13 @@ const pictureWidth = 800
 type row struct {
 	name     string
 	ink      ink
-	at, also float64 // in seconds; NaN: it has no figure
+	at, also float64 // the median, and of 99 of 100 the longest, in seconds; NaN: it has no figure
 	failing  bool    // more often than tolerable, so it is not the best, however fast
 }
 
 // rows are those of the floor, of redburst and of the peers, the fastest first. The other way in which the
 // floor can wait has none.
-func (r Result) rows(at, also func(*Sample) float64) (rows []row) {
+func (r Result) rows() (rows []row) {
 	bestFloor, bestPeer := r.best(Contestant.Floor), r.best(Contestant.Peer)
 	for i, c := range r.Contestants {
 		if c.Floor() && i != bestFloor {
@@ -67,7 +55,7 @@ func (r Result) rows(at, also func(*Sample) float64) (rows []row) {
 		}
 		row := row{name: caption(c), ink: inkOf(c, i == bestPeer), at: math.NaN(), also: math.NaN()}
 		if s := r.Total(i); s.Ops() > 0 {
-			row.at, row.also = at(s), also(s)
+			row.at, row.also = s.Quantile(0.50).Seconds(), s.Quantile(0.99).Seconds()
 			row.failing = float64(s.Errors) > tolerable*float64(s.Ops()+s.Errors)
 		}
 		rows = append(rows, row)
@@ -100,10 +88,6 @@ func inkOf(c Contestant, best bool) ink {
 		return inkPeer
 	}
 	return inkRest
-}
-
-func quantile(q float64) func(*Sample) float64 {
-	return func(s *Sample) float64 { return s.Quantile(q).Seconds() }
 }
 
 // Of a picture with rows: their height, and where what is in them is drawn.
@@ -147,22 +131,13 @@ type tick struct {
 	label string
 }
 
-// axis draws the ticks of an axis of time under the rows, at the places that it is given.
-func (d *drawing) axis(ticks []tick, place func(v float64) float64, bottom float64) {
-	for _, t := range ticks {
-		x := place(t.value)
-		d.grid(x, header, x, bottom+4)
-		d.text(x, bottom+6+textSize, inkText, "middle", t.label)
-	}
-}
-
 func (r Report) drawLatency() (*drawing, string) {
 	const title = "One caller takes a lock on five masters and releases it"
 	res, ok := r.result("serial")
 	if !ok {
 		return nil, title
 	}
-	rows := res.rows(quantile(0.50), quantile(0.99))
+	rows := res.rows()
 	longest := 0.0
 	for _, row := range rows {
 		if !math.IsNaN(row.also) {
@@ -174,7 +149,11 @@ func (r Report) drawLatency() (*drawing, string) {
 	}
 	d, from, to, bottom := rowsDrawing(rows, title, "Time, lower is better. The bar is the median; 99 of 100 are within the thin line.")
 	place := func(v float64) float64 { return from + (to-from)*v/longest }
-	d.axis(evenTicks(longest, label), place, bottom)
+	for _, t := range evenTicks(longest) {
+		x := place(t.value)
+		d.grid(x, header, x, bottom+4)
+		d.text(x, bottom+6+textSize, inkText, "middle", t.label)
+	}
 	for i, row := range rows {
 		if math.IsNaN(row.at) {
 			continue
@@ -186,154 +165,8 @@ func (r Report) drawLatency() (*drawing, string) {
 	return d, title
 }
 
-// drawHung shows the medians while all masters are well, and while one hangs.
-func (r Report) drawHung() (*drawing, string) {
-	const title = "One of five masters hangs: how long a lock and its release take"
-	hung, ok := r.result("hung")
-	if !ok {
-		return nil, title
-	}
-	rows := hung.rows(quantile(0.50), func(*Sample) float64 { return math.NaN() })
-	if well, ok := r.result("serial"); ok {
-		for i, c := range well.Contestants {
-			at := slices.IndexFunc(rows, func(r row) bool { return r.name == caption(c) })
-			if s := well.Total(i); at >= 0 && s.Ops() > 0 {
-				rows[at].also = s.Quantile(0.50).Seconds()
-			}
-		}
-	}
-	least, most := math.Inf(1), 0.0
-	for _, row := range rows {
-		for _, v := range []float64{row.at, row.also} {
-			if v > 0 { // and a number
-				least, most = min(least, v), max(most, v)
-			}
-		}
-	}
-	if most == 0 {
-		return nil, title
-	}
-	d, from, to, bottom := rowsDrawing(rows, title, "Median, lower is better. ○ all are well, ● one hangs. Each grey line is ten times the one before.")
-	least, most = math.Pow(10, math.Floor(math.Log10(least))), max(most, 10*least)
-	place := func(v float64) float64 { return from + (to-from)*math.Log(v/least)/math.Log(most/least) }
-	var ticks []tick
-	for v := least; v <= most*1.001; v *= 10 {
-		ticks = append(ticks, tick{v, label(v)})
-	}
-	d.axis(ticks, place, bottom)
-	for i, row := range rows {
-		y := middle(i)
-		if row.at > 0 && row.also > 0 {
-			d.line(place(row.also), y, place(row.at), y, 2, row.ink)
-		}
-		if row.also > 0 {
-			d.dot(place(row.also), y, true, row.ink)
-		}
-		if row.at > 0 {
-			d.dot(place(row.at), y, false, row.ink)
-		}
-	}
-	return d, title
-}
-
-// A curve is what a contestant achieves by the number of goroutines.
-type curve struct {
-	Contestant
-	points [][2]float64 // goroutines, locks a second
-}
-
-func (c curve) last() float64 { return c.points[len(c.points)-1][1] }
-
-// curves are those of who was measured with more than one number of goroutines. It returns the numbers, too.
-func (r Report) curves() (curves []curve, counts []float64) {
-	for _, name := range []string{"serial", "goroutines=4", "goroutines=32", "goroutines=256"} {
-		res, ok := r.result(name)
-		if !ok {
-			continue
-		}
-		n := float64(res.Case.Goroutines)
-		counts = append(counts, n)
-		for i, c := range res.Contestants {
-			at := slices.IndexFunc(curves, func(l curve) bool { return l.Name == c.Name })
-			if at < 0 {
-				at, curves = len(curves), append(curves, curve{Contestant: c})
-			}
-			curves[at].points = append(curves[at].points, [2]float64{n, res.Total(i).Throughput()})
-		}
-	}
-	return slices.DeleteFunc(curves, func(c curve) bool { return len(c.points) < 2 }), counts
-}
-
-func (r Report) drawThroughput() (*drawing, string) {
-	const title = "Locks that are taken and released in a second, on five masters"
-	curves, counts := r.curves()
-	most := 0.0
-	for _, c := range curves {
-		for _, p := range c.points {
-			most = max(most, p[1])
-		}
-	}
-	if most == 0 {
-		return nil, title
-	}
-	best, bestLast := "", 0.0
-	for _, c := range curves {
-		if c.Peer() && c.last() > bestLast {
-			best, bestLast = c.Name, c.last()
-		}
-	}
-	labels, widest := make([]string, len(curves)), 0.0
-	for i, c := range curves {
-		labels[i] = caption(c.Contestant) + " " + thousands(c.last())
-		widest = max(widest, textWidth(labels[i], textSize, true))
-	}
-	const height, bottom, gap = 430.0, 430.0 - margin - 2*textSize - 18, 16.0
-	d := newDrawing(pictureWidth, height, title, "By the number of goroutines that each have a key of their own. Higher is better.")
-	ticks := evenTicks(most, thousands)
-	from := margin + 8 + textWidth(ticks[len(ticks)-1].label, textSize, false)
-	to := pictureWidth - margin - widest - gap - 4
-	x := func(goroutines float64) float64 {
-		least, most := counts[0], counts[len(counts)-1]
-		return from + (to-from)*math.Log(goroutines/least)/math.Log(most/least)
-	}
-	y := func(v float64) float64 { return bottom - (bottom-header)*v/most }
-	for _, t := range ticks {
-		d.grid(from, y(t.value), to, y(t.value))
-		d.text(from-8, y(t.value)+0.35*textSize, inkText, "end", t.label)
-	}
-	for _, n := range counts {
-		d.text(x(n), bottom+6+textSize, inkText, "middle", strconv.Itoa(int(n)))
-	}
-	d.text((from+to)/2, bottom+10+2*textSize, inkText, "middle", "goroutines")
-	ends := make([]float64, len(curves))
-	for i, c := range curves {
-		ends[i] = y(c.last())
-	}
-	places := apart(ends, textSize+4, header, bottom)
-	for _, emphasised := range []bool{false, true} { // these over the others
-		for i, curve := range curves {
-			c := inkOf(curve.Contestant, curve.Name == best)
-			if (c != inkRest) != emphasised {
-				continue
-			}
-			width := 1.2
-			if emphasised {
-				width = 3
-			}
-			var points [][2]float64
-			for _, p := range curve.points {
-				points = append(points, [2]float64{x(p[0]), y(p[1])})
-			}
-			d.path(points, width, c)
-			d.line(to+2, ends[i], to+gap-3, places[i], 1, c)
-			d.text(to+gap, places[i]+0.35*textSize, c, "start", labels[i])
-		}
-	}
-	return d, title
-}
-
 // evenTicks are at a round distance, from zero up to the most.
-func evenTicks(most float64, label func(float64) string) (ticks []tick) {
+func evenTicks(most float64) (ticks []tick) {
 	step := math.Pow(10, math.Floor(math.Log10(most)))
 	switch {
 	case most < 2*step:
@@ -347,21 +180,6 @@ func evenTicks(most float64, label func(float64) string) (ticks []tick) {
 		ticks = append(ticks, tick{float64(i) * step, label(float64(i) * step)})
 	}
 	return ticks
-}
-
-// thousands is a whole number with commas, to three digits.
-func thousands(v float64) string {
-	if v >= 1000 {
-		unit := math.Pow(10, math.Floor(math.Log10(v))-2)
-		v = math.Round(v/unit) * unit
-	}
-	digits := strconv.FormatFloat(math.Round(v), 'f', 0, 64)
-	var groups []string
-	for len(digits) > 3 {
-		groups = append([]string{digits[len(digits)-3:]}, groups...)
-		digits = digits[:len(digits)-3]
-	}
-	return strings.Join(append([]string{digits}, groups...), ",")
 }
 
 // label is a time of an axis.

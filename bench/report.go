@@ -151,7 +151,7 @@ func (r Report) table() []byte {
 
 func (Report) path(dir string) string { return filepath.Join(dir, "report.md") }
 
-// Write writes the report, its pictures and the figures of every round.
+// Write writes the report, its picture and the figures of every round.
 func (r Report) Write(dir string) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
@@ -160,13 +160,13 @@ func (r Report) Write(dir string) error {
 	if err != nil {
 		return err
 	}
-	pictures, err := r.draw(dir)
+	title, err := r.draw(dir)
 	if err != nil {
 		return fmt.Errorf("draw: %w", err)
 	}
 	return errors.Join(
 		os.WriteFile(filepath.Join(dir, "figures.json"), append(figures, '\n'), 0o666),
-		os.WriteFile(r.path(dir), r.markdown(pictures), 0o666))
+		os.WriteFile(r.path(dir), r.markdown(title), 0o666))
 }
 
 // The ratios of the summary.
@@ -175,7 +175,7 @@ const (
 	peerOver  = "best peer ÷ redburst"
 )
 
-func (r Report) markdown(pictures []picture) []byte {
+func (r Report) markdown(picture string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# Benchmark\n\nAt most %d rounds, turns of at least %v, %v altogether, on %s.\n\n", r.Rounds, r.Slice, r.Took.Round(time.Second), time.Now().UTC().Format(time.DateOnly))
 	fmt.Fprintf(&b, "%s\n\n", machine())
@@ -205,8 +205,8 @@ func (r Report) markdown(pictures []picture) []byte {
 			res.figure(Contestant.Floor, false), res.figure(named(ours), false), res.figure(Contestant.Peer, true),
 			ratioCell(res.AgainstFloor(ours)), ratioCell(res.AgainstPeers()))
 	}
-	for _, p := range pictures {
-		fmt.Fprintf(&b, "\n![%s](%s)\n", p.title, p.file)
+	if picture != "" {
+		fmt.Fprintf(&b, "\n![%s](%s)\n", picture, pictureFile)
 	}
 	for _, res := range r.Results {
 		fmt.Fprintf(&b, "\n## %s\n\n%s. %s.\n\n", res.Case.Name, strings.ToUpper(res.Case.About[:1])+res.Case.About[1:], res.turns(r.Slice))

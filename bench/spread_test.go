@@ -80,7 +80,7 @@ func TestTheReportMarksNoise(t *testing.T) {
 		result("noisy", 90, 100, 200, 300, 400),
 	}}
 	require.Equal(t, []string{"noisy, best peer ÷ redburst: ⚠ 2.00 [0.90, 4.00]"}, report.Noisy())
-	text := string(report.markdown(nil))
+	text := string(report.markdown(""))
 	require.Contains(t, text, "| 2.00 [1.90, 2.10] |\n")
 	require.Contains(t, text, "| ⚠ 2.00 [0.90, 4.00] |\n")
 	require.Contains(t, text, "⚠ marks a ratio that says nothing")

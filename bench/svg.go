@@ -2,11 +2,8 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/xml"
 	"fmt"
-	"slices"
-	"strings"
 	"unicode/utf8"
 )
 
@@ -92,7 +89,7 @@ func (d *drawing) write(x, y, size float64, c ink, anchor string, bold bool, tex
 }
 
 func (d *drawing) line(x1, y1, x2, y2, width float64, c ink) {
-	d.path([][2]float64{{x1, y1}, {x2, y2}}, width, c)
+	fmt.Fprintf(&d.body, `<polyline points="%.1f,%.1f %.1f,%.1f" fill="none" stroke="%s" stroke-width="%g" stroke-linejoin="round"/>`+"\n", x1, y1, x2, y2, colours[c], width)
 }
 
 // grid is a line that stays in the background.
@@ -100,25 +97,8 @@ func (d *drawing) grid(x1, y1, x2, y2 float64) {
 	fmt.Fprintf(&d.body, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-opacity="0.25"/>`+"\n", x1, y1, x2, y2, colours[inkText])
 }
 
-func (d *drawing) path(points [][2]float64, width float64, c ink) {
-	var b strings.Builder
-	for _, p := range points {
-		fmt.Fprintf(&b, " %.1f,%.1f", p[0], p[1])
-	}
-	fmt.Fprintf(&d.body, `<polyline points="%s" fill="none" stroke="%s" stroke-width="%g" stroke-linejoin="round"/>`+"\n", b.String()[1:], colours[c], width)
-}
-
 func (d *drawing) bar(x, y, width, height float64, c ink) {
 	fmt.Fprintf(&d.body, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"%s/>`+"\n", x, y, width, height, colours[c], faint(c))
-}
-
-// dot is a circle; a hollow one is only its edge.
-func (d *drawing) dot(x, y float64, hollow bool, c ink) {
-	if hollow {
-		fmt.Fprintf(&d.body, `<circle cx="%.1f" cy="%.1f" r="5.5" fill="none" stroke="%s" stroke-width="1.5"/>`+"\n", x, y, colours[c])
-		return
-	}
-	fmt.Fprintf(&d.body, `<circle cx="%.1f" cy="%.1f" r="4" fill="%s"/>`+"\n", x, y, colours[c])
 }
 
 // faint lets large areas of the rest step back.
@@ -136,26 +116,4 @@ func (d *drawing) svg() []byte {
 	b.Write(d.body.Bytes())
 	b.WriteString("</svg>\n")
 	return b.Bytes()
-}
-
-// apart moves what is at these heights so far that there is room between any two, and keeps their order,
-// between the top and the bottom if they fit.
-func apart(ys []float64, room, top, bottom float64) []float64 {
-	order := make([]int, len(ys))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(ys[a], ys[b]) })
-	out := make([]float64, len(ys))
-	next := top
-	for _, i := range order {
-		out[i] = max(ys[i], next)
-		next = out[i] + room
-	}
-	last := bottom
-	for _, i := range slices.Backward(order) {
-		out[i] = min(out[i], last)
-		last = out[i] - room
-	}
-	return out
 }
