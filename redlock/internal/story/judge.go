@@ -32,17 +32,16 @@ type Cause string
 
 // The Causes.
 const (
-	Forgot     Cause = "masters forgot"          // they were restarted, without what they had
-	ClockSet   Cause = "a clock jumped"          // or runs too fast
-	TwoLists   Cause = "two lists of masters"    // their quorums need not meet
-	Frozen     Cause = "a holder was frozen"     // and came back when its lock had ended
-	Deleted    Cause = "keys were deleted"       // by somebody else, or evicted
-	Revoked    Cause = "revoked"                 // by an operator
-	MastersOff Cause = "too few masters"         // answered in time
-	Replaced   Cause = "a master was replaced"   // by a replica, which may not have the lock
-	Unknown    Cause = "the records do not say"  // why
-	Ended      Cause = "its time was over"       // nobody has renewed it
-	OtherNames Cause = "two names for one thing" // another Config.Prefix
+	Forgot     Cause = "masters forgot"         // they were restarted, without what they had
+	ClockSet   Cause = "a clock jumped"         // or runs too fast
+	TwoLists   Cause = "two lists of masters"   // their quorums need not meet
+	Frozen     Cause = "a holder was frozen"    // and came back when its lock had ended
+	Deleted    Cause = "keys were deleted"      // by somebody else, or evicted
+	Revoked    Cause = "revoked"                // by an operator
+	MastersOff Cause = "too few masters"        // answered in time
+	Replaced   Cause = "a master was replaced"  // by a replica, which may not have the lock
+	Unknown    Cause = "the records do not say" // why
+	Ended      Cause = "its time was over"      // nobody has renewed it
 )
 
 // A Finding is something remarkable. It says what its Grounds force: where another run of the world could have left the same

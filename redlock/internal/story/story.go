@@ -227,7 +227,7 @@ func Tell(sources []Source, wait time.Duration) *Story {
 		s.read(source, clocks)
 	}
 	s.name()
-	s.setClocks(clocks)
+	s.setClocks()
 	for _, t := range s.tapes {
 		s.follow(t)
 	}
@@ -373,15 +373,20 @@ func (s *Story) name() {
 	}
 }
 
-// setClocks puts the clocks together: each that has masters in common with one that is set goes by these.
-func (s *Story) setClocks(clocks map[string]*Clock) {
-	var unset []*Clock
+// clocks returns those of the records, each once.
+func (s *Story) clocks() (all []*Clock) {
 	for _, t := range s.tapes {
-		if !slices.Contains(unset, t.clock) {
-			unset = append(unset, t.clock)
+		if !slices.Contains(all, t.clock) {
+			all = append(all, t.clock)
 		}
 	}
+	return all
+}
+
+// setClocks puts the clocks together: each that has masters in common with one that is set goes by these.
+func (s *Story) setClocks() {
 	var set []*Clock
+	unset := s.clocks()
 	for len(unset) > 0 {
 		best, by, n := 0, difference{}, 0
 		for i, c := range unset {
@@ -656,12 +661,7 @@ func (s *Story) fences() {
 	for _, all := range byKey {
 		slices.SortStableFunc(all, func(a, b *Hold) int { return cmp.Compare(a.Fence, b.Fence) })
 	}
-	var clocks []*Clock
-	for _, t := range s.tapes {
-		if !slices.Contains(clocks, t.clock) {
-			clocks = append(clocks, t.clock)
-		}
-	}
+	clocks := s.clocks()
 	together, alone := map[*Clock]time.Duration{}, map[*Clock]time.Duration{} // by how much those of a root move, and one
 	moves := func(c *Clock) time.Duration { return together[c.root] + alone[c] }
 	keys := slices.SortedFunc(maps.Keys(byKey), name.compare)
@@ -733,16 +733,8 @@ func (s *Story) passed() {
 // A name is a key's, as the masters have it, in a database.
 type name struct{ database, key string }
 
-func (n name) compare(o name) int { return compareStrings(n.key, o.key, n.database, o.database) }
-
-// compareStrings compares pairs of strings, the first that differ.
-func compareStrings(pairs ...string) int {
-	for i := 0; i < len(pairs); i += 2 {
-		if by := strings.Compare(pairs[i], pairs[i+1]); by != 0 {
-			return by
-		}
-	}
-	return 0
+func (n name) compare(o name) int {
+	return cmp.Or(strings.Compare(n.key, o.key), strings.Compare(n.database, o.database))
 }
 
 // byKey returns the holds of each key.

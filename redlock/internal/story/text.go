@@ -206,7 +206,7 @@ func (s *Story) Keys() (all []string) {
 	for _, r := range s.Rounds {
 		all = append(all, r.Key)
 	}
-	slices.SortFunc(all, cmp.Compare[string])
+	slices.Sort(all)
 	return slices.Compact(all)
 }
 
