@@ -29,7 +29,6 @@ import (
 const (
 	confFile  = "/etc/redlock/redis.conf"
 	usersFile = "/etc/redlock/users.acl"
-	probeFile = "/etc/redlock/probe.password" // of containers
 )
 
 // everywhere are the addresses that a master in a container listens on: those of the container.

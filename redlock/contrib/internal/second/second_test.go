@@ -134,22 +134,6 @@ func TestSuspendDuringALock(t *testing.T) {
 	}
 }
 
-// A renewal that is not answered leaves time for another.
-func TestRenewalIsNotWaitedForTooLong(t *testing.T) {
-	simulated(t, func(t *testing.T, f *fake) {
-		f.renew = func(ctx context.Context, n int) error {
-			if n%2 == 1 {
-				return silence(ctx)
-			}
-			return nil
-		}
-		l, err := f.second.Lock(t.Context(), "k")
-		require.NoError(t, err)
-		time.Sleep(5 * fakeTTL)
-		require.NoError(t, l.Context().Err())
-	})
-}
-
 // A renewal that is not answered has waited already, and is repeated at once: three of them leave time for a fourth.
 func TestRenewalThatIsNotAnsweredIsRepeatedAtOnce(t *testing.T) {
 	simulated(t, func(t *testing.T, f *fake) {
