@@ -135,12 +135,7 @@ func writeFindings(t *terminal, inspections []*inspection, all []finding) {
 		t.say("       ", plain, mastersText(f.Masters, len(inspections)))
 		t.say("       → ", dim, f.Remedy)
 	}
-	fit := 0
-	for _, e := range inspections {
-		if e.err == nil {
-			fit++
-		}
-	}
+	fit := counted(inspections, func(e *inspection) bool { return e.err == nil })
 	needed := quorum.Majority(len(inspections))
 	t.printf("\n%d of %s can be used, a lock needs %d.", fit, plural(len(inspections), "master"), needed)
 	switch {
@@ -155,30 +150,22 @@ func writeFindings(t *terminal, inspections []*inspection, all []finding) {
 	default:
 		t.printf(" %s\n", t.paint(green, "Nothing is wrong."))
 	}
-	if n := unreplayed(inspections); n > 0 {
+	unreplayed := func(e *inspection) bool { return e.err == nil && e.replay == "" && e.aof() != "off" }
+	if n := counted(inspections, unreplayed); n > 0 {
 		t.say("", plain, fmt.Sprintf("%s of %s did not say what the user default may do: whether a restart forgets what scripts wrote is not known (ask as a user who may run ACL GETUSER).",
 			strconv.Itoa(n), plural(len(inspections), "master")))
 	}
-	if n := unlisted(inspections); n > 0 {
+	unlisted := func(e *inspection) bool { return e.err == nil && e.on.err != nil }
+	if n := counted(inspections, unlisted); n > 0 {
 		t.say("", plain, fmt.Sprintf("%s of %s did not say who is connected: whether all clients have one list of masters is not known (see redlock clients).",
 			strconv.Itoa(n), plural(len(inspections), "master")))
 	}
 }
 
-// unlisted is how many masters can be used, and do not say who is connected.
-func unlisted(inspections []*inspection) (n int) {
+// counted is of how many masters something is true.
+func counted(inspections []*inspection, is func(*inspection) bool) (n int) {
 	for _, e := range inspections {
-		if e.err == nil && e.on.err != nil {
-			n++
-		}
-	}
-	return n
-}
-
-// unreplayed is how many masters can be used, have an append-only file, and do not say what the user default may do.
-func unreplayed(inspections []*inspection) (n int) {
-	for _, e := range inspections {
-		if e.err == nil && e.replay == "" && e.aof() != "off" {
+		if is(e) {
 			n++
 		}
 	}

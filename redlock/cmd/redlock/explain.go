@@ -178,23 +178,7 @@ func (x *explainer) write(out *terminal, s *story.Story) {
 
 // indented breaks a text into lines of the terminal, of which all but the first begin so far to the right.
 func (t *terminal) indented(text string, by int) string {
-	var b strings.Builder
-	column := by
-	for i, word := range strings.Fields(text) {
-		n := len([]rune(word))
-		switch {
-		case i == 0:
-		case column+1+n > t.width():
-			b.WriteString("\n" + strings.Repeat(" ", by))
-			column = by
-		default:
-			b.WriteByte(' ')
-			column++
-		}
-		b.WriteString(word)
-		column += n
-	}
-	return b.String()
+	return strings.Join(wrap(text, t.width()-by, false), "\n"+strings.Repeat(" ", by))
 }
 
 // fetchTimeout is how long a service may take to hand its record out.

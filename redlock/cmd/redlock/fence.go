@@ -15,7 +15,6 @@ import (
 	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/quorum"
-	"github.com/redburst/redburst/resp"
 	"github.com/spf13/cobra"
 )
 
@@ -215,8 +214,7 @@ func (f *fenceCommand) writeJSON(out *terminal, key string, all []counter, errs 
 			of.Answered++
 			m.Counter, m.Believed = c.text, !f.far(c)
 			if c.text != "" && c.n < quorum.MaxFence {
-				ahead := int64(c.n)/1000 - f.now.UnixMilli()
-				m.AheadMS = &ahead
+				m.AheadMS = new(int64(c.n)/1000 - f.now.UnixMilli())
 			}
 		}
 		of.Masters = append(of.Masters, m)
@@ -335,16 +333,11 @@ func resetOn(ctx context.Context, p *probe, m *redlock.Mutex, args []string) err
 		if v.IsError() {
 			return errors.New(p.ErrorText(v))
 		}
-		if isOne(v) {
+		if n, _ := v.Int(); n == 1 {
 			return nil
 		}
 		if time.Now().After(until) || m.Remaining() == 0 {
 			return errors.New("the lock could not be taken there")
 		}
 	}
-}
-
-func isOne(v resp.Value) bool {
-	n, ok := v.Int()
-	return ok && n == 1
 }

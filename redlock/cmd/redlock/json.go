@@ -30,8 +30,7 @@ func leftMS(d time.Duration) *int64 {
 	if d < 0 {
 		return nil
 	}
-	ms := d.Milliseconds()
-	return &ms
+	return new(d.Milliseconds())
 }
 
 func writeJSON(t *terminal, v any) { encodeJSON(t, v, "  ") }

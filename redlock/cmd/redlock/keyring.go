@@ -226,16 +226,21 @@ func (k *keyring) keep(list []string) {
 
 // hangup has the files read at once, and says what becomes of it: the remedy if they make no sense. It reports whether they do.
 func (k *keyring) hangup(remedy string) bool {
+	return k.ask(k.ctx, remedy)
+}
+
+// ask has the files read, and reports whether they make sense, unless ctx ends before that is known.
+func (k *keyring) ask(ctx context.Context, remedy string) bool {
 	done := make(chan bool, 1)
 	select {
 	case k.looks <- look{remedy, done}:
-	case <-k.ctx.Done():
+	case <-ctx.Done():
 		return false
 	}
 	select {
 	case ok := <-done:
 		return ok
-	case <-k.ctx.Done():
+	case <-ctx.Done():
 		return false
 	}
 }
@@ -280,14 +285,5 @@ func partOf(ctx context.Context, n int) (context.Context, context.CancelFunc) {
 func (k *keyring) refresh(ctx context.Context) {
 	ctx, cancel := partOf(ctx, 4)
 	defer cancel()
-	done := make(chan bool, 1)
-	select {
-	case k.looks <- look{"", done}:
-	case <-ctx.Done():
-		return
-	}
-	select {
-	case <-done:
-	case <-ctx.Done():
-	}
+	k.ask(ctx, "")
 }

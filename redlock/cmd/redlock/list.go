@@ -127,7 +127,7 @@ func (l *lister) run(ctx context.Context, set masterSet) error {
 		return err
 	}
 	defer client.Close()
-	awaitMasters(client, cfg.DialTimeout)
+	deliver(ctx, client, cfg.DialTimeout)
 	real := newTerminal(os.Stdout)
 	for {
 		begun := time.Now()
@@ -267,14 +267,6 @@ func openAnyway(ctx context.Context, cfg redlock.Config) (*redlock.Client, error
 		return nil, &failure{exitNoQuorum, err, doctorRemedy}
 	}
 	return client, nil
-}
-
-// awaitMasters waits until each master has answered, or has failed to.
-func awaitMasters(client *redlock.Client, timeout time.Duration) {
-	dials := func(m redlock.MasterStats) bool { return m.Phase == "dialing" }
-	for until := time.Now().Add(timeout); slices.ContainsFunc(client.Stats().Masters, dials) && time.Now().Before(until); {
-		time.Sleep(5 * time.Millisecond)
-	}
 }
 
 // isKey reports whether a pattern stands for one key.

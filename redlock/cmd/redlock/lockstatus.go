@@ -189,13 +189,10 @@ func holderCell(h census.Holder) string {
 }
 
 func leftText(left time.Duration) string {
-	switch {
-	case left < 0:
+	if left < 0 {
 		return "without expiry"
-	case left >= 100*time.Second:
-		return left.Round(time.Second).String() + " left"
 	}
-	return fmt.Sprintf("%.1fs left", left.Seconds())
+	return briefly(left) + " left"
 }
 
 func (s *lockStatus) write(t *terminal) {
@@ -321,8 +318,7 @@ func (s *lockStatus) writeJSON(t *terminal) {
 	}{keyJSON: newKeyJSON(s.key), State: s.state, Votes: s.leader.votes, Answered: s.answered, Quorum: s.quorum, Fence: s.fence, Waiters: waitersJSON(s.waiters)}
 	out.Lingers = s.state == held && s.leader.Left()
 	if !s.since.IsZero() {
-		since := s.since.UTC()
-		out.Since = &since
+		out.Since = new(s.since.UTC())
 	}
 	if s.state == held {
 		out.LeftMS = leftMS(s.left())

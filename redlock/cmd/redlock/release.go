@@ -274,9 +274,9 @@ func (t *target) open(ctx context.Context, command string) (*redlock.Client, err
 	return client, nil
 }
 
-// deliver waits until each master that can be reached is connected and has its release, but for a dial timeout at most.
-// Open returns when a majority is connected, and Close drops what is owed to the others: they would keep the key until
-// it expires.
+// deliver waits until each master that can be reached is connected and has its release, if there was one, but for a dial
+// timeout at most. Open returns when a majority is connected, and Close drops what is owed to the others: they would keep
+// the key until it expires.
 func deliver(ctx context.Context, client *redlock.Client, most time.Duration) {
 	owes := func(m redlock.MasterStats) bool {
 		return m.Phase == "dialing" || m.Phase == "up" && m.Debts+m.Owed > 0

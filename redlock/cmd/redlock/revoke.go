@@ -302,8 +302,7 @@ func (r *revocation) writeJSON(t *terminal) {
 		out.Owners = append(out.Owners, h.Owner())
 	}
 	if !r.unknown {
-		gone := r.remain == 0 && !r.ended
-		out.LetGo = &gone
+		out.LetGo = new(r.remain == 0 && !r.ended)
 		if r.remain > 0 {
 			out.LeftMS = leftMS(r.left)
 		}

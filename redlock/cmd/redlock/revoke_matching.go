@@ -37,13 +37,13 @@ type found struct {
 	more    int // readers that hold it, too, and were not named
 }
 
-// options say what kind of lock it is.
-func (f *found) options() []redlock.Option {
-	switch f.Kind {
+// kindOptions say what kind of lock it is.
+func kindOptions(lock redlock.LockInfo) []redlock.Option {
+	switch lock.Kind {
 	case redlock.KindShared:
 		return []redlock.Option{redlock.WithShared()}
 	case redlock.KindPermits:
-		return []redlock.Option{redlock.WithPermits(f.Permits)}
+		return []redlock.Option{redlock.WithPermits(lock.Permits)}
 	}
 	return nil
 }
@@ -59,7 +59,7 @@ func (r *revoker) revokeMatching(ctx context.Context) error {
 		return err
 	}
 	defer client.Close()
-	awaitMasters(client, r.given.dialTimeout)
+	deliver(ctx, client, r.given.dialTimeout)
 	all, foreign, err := r.find(ctx, client)
 	if err != nil {
 		return err
@@ -138,7 +138,7 @@ func (r *revoker) revokeAll(ctx context.Context, client *redlock.Client, all []f
 		var lost []census.Holder
 		var why error
 		for _, h := range f.holders {
-			err := client.Revoke(ctx, f.Key, r.reason, append(f.options(), redlock.WithToken(h.Token.Reveal()))...)
+			err := client.Revoke(ctx, f.Key, r.reason, append(kindOptions(f.LockInfo), redlock.WithToken(h.Token.Reveal()))...)
 			if err == nil {
 				lost = append(lost, h)
 			} else if why == nil || !errors.Is(err, redlock.ErrNotHeld) {
@@ -165,7 +165,7 @@ func (r *revoker) revokeAll(ctx context.Context, client *redlock.Client, all []f
 		}
 	}
 	for i := range revoked {
-		revoked[i].await(ctx, client, by[i].options(), r.wait, began)
+		revoked[i].await(ctx, client, kindOptions(by[i].LockInfo), r.wait, began)
 		if r.json {
 			revoked[i].writeJSON(out)
 		} else {

@@ -403,13 +403,7 @@ func (s *uiServer) revoke(w http.ResponseWriter, r *http.Request) {
 		if !slices.Contains(asked.Holders, holderID(h)) {
 			continue
 		}
-		opts := []redlock.Option{redlock.WithToken(h.Token.Reveal())}
-		switch lock.Kind {
-		case redlock.KindShared:
-			opts = append(opts, redlock.WithShared())
-		case redlock.KindPermits:
-			opts = append(opts, redlock.WithPermits(lock.Permits))
-		}
+		opts := append(kindOptions(lock), redlock.WithToken(h.Token.Reveal()))
 		switch err := s.client.Revoke(r.Context(), lock.Key, asked.Reason, opts...); {
 		case errors.Is(err, redlock.ErrNotHeld):
 		case errors.Is(err, redlock.ErrNoQuorum):

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -204,11 +205,7 @@ func (u *uiState) join() (b *browser, first [][]byte, ok bool) {
 			first = append(first, m)
 		}
 	}
-	all := make([]*uiLock, 0, len(u.rows))
-	for _, row := range u.rows {
-		all = append(all, row)
-	}
-	return b, append(first, lockMessages(true, all, nil)...), true
+	return b, append(first, lockMessages(true, slices.Collect(maps.Values(u.rows)), nil)...), true
 }
 
 func (u *uiState) leave(b *browser) {
