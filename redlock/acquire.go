@@ -129,10 +129,10 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	m := a.mutex
 	c := m.mustClient()
 	if err := ctx.Err(); err != nil {
-		return unasked(OpLock, m.spec.Key, nil, "").endedBy(ctx, err)
+		return unasked(opLock, m.spec.Key, nil, "").endedBy(ctx, err)
 	}
 	if c.isShut() {
-		return unasked(OpLock, m.spec.Key, ErrClosed, "")
+		return unasked(opLock, m.spec.Key, ErrClosed, "")
 	}
 	m.checkSecond()
 	if m.taken(c.now) {
@@ -169,7 +169,7 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	taken, returns := false, false
 	defer func() {
 		if taken && !returns { // a context has panicked: the caller does not know of the lock
-			c.renewer.giveBack(&m.hold, k.Token, 0, unasked(OpLock, m.spec.Key, ErrNotHeld, ""))
+			c.renewer.giveBack(&m.hold, k.Token, 0, unasked(opLock, m.spec.Key, ErrNotHeld, ""))
 		}
 		if taken {
 			m.unpin()
@@ -181,13 +181,13 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	switch {
 	case !taken:
 	case k.Relies && c.round.Agreed.Epoch.Load() != k.AgreementEpoch:
-		e = m.stale(OpLock, k, err, askAgreed)
+		e = m.stale(opLock, k, err, askAgreed)
 		e.detail = unsure
 	case c.rechecker.switches.Load() != switches && !c.rechecker.survives(&m.hold, k.Token):
-		e = m.stale(OpLock, k, err, replaced)
+		e = m.stale(opLock, k, err, replaced)
 	}
 	if taken && e != nil {
-		c.renewer.giveBack(&m.hold, k.Token, 0, unasked(OpLock, m.spec.Key, ErrNotHeld, ""))
+		c.renewer.giveBack(&m.hold, k.Token, 0, unasked(opLock, m.spec.Key, ErrNotHeld, ""))
 	}
 	c.stats.countAttempt(e, k.Op.Decided-k.Op.Started)
 	if e != nil {
@@ -199,7 +199,7 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	if e == nil && m.spec.Second != nil {
 		a.token = slices.Clone(k.Token)
 	}
-	c.observeRound(ctx, OpLock, m.spec.Key, k, left, e)
+	c.observeRound(ctx, opLock, m.spec.Key, k, left, e)
 	returns = true
 	return e
 }
@@ -226,7 +226,7 @@ func (a *attempt) round(ctx context.Context, k *round.Call) (left time.Duration,
 	// again while Close waits for the attempt that is under way.
 	if !c.enter() {
 		k.Op.Started, k.Op.Decided = 0, 0
-		return 0, unasked(OpLock, m.spec.Key, ErrClosed, ""), nil
+		return 0, unasked(opLock, m.spec.Key, ErrClosed, ""), nil
 	}
 	clean := false // true if no master can have a key of a failed attempt
 	had := false   // a quorum has said yes, so the lock can have been revoked since
@@ -287,7 +287,7 @@ func (a *attempt) round(ctx context.Context, k *round.Call) (left time.Duration,
 			reason = ErrHeld // another attempt of this Mutex has it: it ran beside this one, or before the masters lost the key
 		}
 	}
-	e = c.failure(OpLock, m.spec.Key, k, err, reason)
+	e = c.failure(opLock, m.spec.Key, k, err, reason)
 	if e.reason == ErrHeld && quorum.SaidYes(k.Op.Votes) != 0 {
 		e.under = ErrSplit
 	}

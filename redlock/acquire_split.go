@@ -48,7 +48,7 @@ func (m *Mutex) resolve(ctx context.Context, k *round.Call, err error, until tim
 	owing = asked &^ quorum.AnsweredBy(votes)
 	patience := c.round.ShortTimeout(m.spec.Timeout, splitPatience)
 	for i := range votes { // a master that is far gets the time that it needs
-		if votes[i].Verdict == VerdictNo {
+		if votes[i].Verdict == mux.VerdictNo {
 			patience = max(patience, 2*votes[i].RTT)
 		}
 	}
@@ -57,7 +57,7 @@ func (m *Mutex) resolve(ctx context.Context, k *round.Call, err error, until tim
 		again, keeps := quorum.SaidNo(votes), true
 		need := needed - quorum.SaidYes(votes).Len()
 		first := c.round.Mux.Leading(quorum.SaidYes(votes) | again)
-		if votes[first].Verdict == VerdictNo {
+		if votes[first].Verdict == mux.VerdictNo {
 			old := c.now()-started-votes[first].RTT > c.round.ShortTimeout(m.spec.Timeout, round.MinShortTimeout)
 			if retried || !old {
 				break
@@ -87,7 +87,7 @@ func (m *Mutex) resolve(ctx context.Context, k *round.Call, err error, until tim
 		open := op.Asked &^ quorum.AnsweredBy(op.Votes)
 		owing |= open
 		for i := range votes {
-			if op.Asked.Has(i) || op.Votes[i].Verdict == VerdictFailed {
+			if op.Asked.Has(i) || op.Votes[i].Verdict == mux.VerdictFailed {
 				votes[i] = op.Votes[i]
 				votes[i].RTT += op.Started - started
 			}
@@ -118,7 +118,7 @@ func (m *Mutex) hintMost(k *round.Call, votes []mux.Vote) {
 	}
 	most := k.Fence
 	for i := range votes {
-		if v := &votes[i]; v.Verdict == VerdictYes {
+		if v := &votes[i]; v.Verdict == mux.VerdictYes {
 			most = max(most, uint64(v.Int))
 		}
 	}
@@ -141,8 +141,8 @@ func (m *Mutex) holderNamed(ctx context.Context, token []byte, needed int) holde
 // overdue makes failed votes of those that have not come.
 func overdue(votes []mux.Vote, of mux.Set, err error) {
 	for i := range votes {
-		if v := &votes[i]; of.Has(i) && v.Verdict == VerdictPending {
-			v.Verdict, v.Err = VerdictFailed, err
+		if v := &votes[i]; of.Has(i) && v.Verdict == mux.VerdictPending {
+			v.Verdict, v.Err = mux.VerdictFailed, err
 		}
 	}
 }

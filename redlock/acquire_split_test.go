@@ -227,7 +227,7 @@ func timesSet(r *fakeRounds, i int) (n int) {
 func TestWhoHasTheFirstVoteAsksTheOthersAgain(t *testing.T) {
 	var told []time.Duration // when it began, how long it took, and when the first two have voted
 	note := func(_ context.Context, e *Event) {
-		if e.Kind == EventRound && e.Op == OpLock {
+		if e.Kind == EventRound && e.Op == opLock {
 			told = []time.Duration{e.Started, e.Took, e.Votes[0].RTT, e.Votes[1].RTT}
 		}
 	}
@@ -421,7 +421,7 @@ func TestAQuestionWithoutAnAnswerIsOwed(t *testing.T) {
 func TestTheFirstSetOfASplitIsOwed(t *testing.T) {
 	var extended []Vote
 	note := func(_ context.Context, e *Event) {
-		if e.Op == OpExtend {
+		if e.Op == opExtend {
 			extended = slices.Clone(e.Votes)
 		}
 	}

@@ -227,9 +227,9 @@ func openError(ctx context.Context, err error) error {
 		v := Vote{Addr: s.Addr}
 		switch {
 		case s.Phase == mux.Up:
-			v.Verdict = VerdictYes
+			v.Verdict = votedYes
 		case s.Err != nil:
-			v.Verdict, v.Err = VerdictFailed, s.Err
+			v.Verdict, v.Err = voteFailed, s.Err
 		}
 		e.Votes = append(e.Votes, v)
 	}

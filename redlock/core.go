@@ -54,7 +54,7 @@ func (c *core) pause(ctx context.Context, d time.Duration) error {
 
 // failure makes the error of a round. err is the mux's, and reason is what the votes say. If a context has ended
 // the round, the caller adds that with blame.
-func (c *core) failure(op Op, key string, k *round.Call, err, reason error) *RoundError {
+func (c *core) failure(op string, key string, k *round.Call, err, reason error) *RoundError {
 	e := unasked(op, key, reason, "")
 	if e.cut = err != nil; err == mux.ErrTimeout {
 		e.limit = k.Op.Timeout
@@ -82,7 +82,7 @@ func (e *RoundError) noteRevoked(votes []mux.Vote, token []byte) {
 	var reasons []string
 	for i := range votes {
 		v := &votes[i]
-		if v.Verdict != VerdictNo {
+		if v.Verdict != mux.VerdictNo {
 			continue
 		}
 		why, ok := kind.RevokedIn(v.Reply, token)
@@ -101,7 +101,7 @@ func (e *RoundError) noteRevoked(votes []mux.Vote, token []byte) {
 func (e *RoundError) noteNoLock(votes []mux.Vote) {
 	others := 0
 	for i := range votes {
-		if votes[i].Verdict == VerdictNo && kind.NoLockIn(votes[i].Reply) {
+		if votes[i].Verdict == mux.VerdictNo && kind.NoLockIn(votes[i].Reply) {
 			others++
 		}
 	}
@@ -115,7 +115,7 @@ func (e *RoundError) entombed() bool { return e != nil && (e.tombstone || e.revo
 
 // observeRound tells the Observers of a round. left is what is left of the lock's validity. e is the round's error;
 // nil if it succeeded.
-func (c *core) observeRound(ctx context.Context, op Op, key string, k *round.Call, left time.Duration, e *RoundError) {
+func (c *core) observeRound(ctx context.Context, op string, key string, k *round.Call, left time.Duration, e *RoundError) {
 	ev := c.events.begin(ctx, EventRound, key)
 	if ev == nil {
 		return
@@ -128,7 +128,7 @@ func (c *core) observeRound(ctx context.Context, op Op, key string, k *round.Cal
 	}
 	if e == nil {
 		ev.Votes, ev.Validity = appendVotes(ev.Votes, c.masters, k.Op.Votes, k.Token), left
-	} else if ev.Votes, ev.Err = append(ev.Votes, e.Votes...), e; op == OpLock {
+	} else if ev.Votes, ev.Err = append(ev.Votes, e.Votes...), e; op == opLock {
 		ev.Fence = 0 // it is a hint
 	}
 	c.events.end(ev)

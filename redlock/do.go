@@ -105,7 +105,7 @@ func (m *Mutex) take(ctx context.Context, o *options, by string) (held *keepAliv
 	if err := context.Cause(held); errors.Is(err, ErrLost) || errors.Is(err, ErrMaxLifetime) || errors.Is(err, ErrClosed) {
 		return nil, err
 	} else if err != nil {
-		return nil, unasked(OpLock, m.spec.Key, nil, "").endedBy(ctx, held.Err())
+		return nil, unasked(opLock, m.spec.Key, nil, "").endedBy(ctx, held.Err())
 	}
 	kept = true
 	return held, nil
@@ -123,7 +123,7 @@ func (m *Mutex) end(ctx context.Context, err error, stay bool) error {
 			lost.under = ErrNotHeld
 		}
 		err = errors.Join(err, &lost)
-	case e.reason == ErrNoQuorum && slices.ContainsFunc(e.Votes, func(v Vote) bool { return v.Verdict == VerdictNo }):
+	case e.reason == ErrNoQuorum && slices.ContainsFunc(e.Votes, func(v Vote) bool { return v.Verdict == votedNo }):
 		err = errors.Join(err, e)
 	}
 	return err

@@ -76,7 +76,7 @@ func (revoked) Unwrap() error { return ErrLost }
 // master was asked, and an error that the caller's own function returns to Do and Lead. errors.Is
 // and errors.As look into a RoundError, and into the masters' own errors.
 type RoundError struct {
-	Op    Op
+	Op    string // what failed: one of those of Event.Op, or open, holders, locks, watch, lead or ready
 	Key   string // empty for "open"
 	Votes []Vote // one for each master; nil if none was asked
 
@@ -187,23 +187,20 @@ var outcomes = [...]struct {
 	{ErrClosed, "closed"},
 }
 
-// An Op is an operation, as [RoundError] and [Event] name it: one of these, or open, holders, locks, watch, lead or ready.
-type Op string
-
+// The operations: see [RoundError] and [Event].
 const (
-	OpLock    Op = "lock"    // TryLock, and each attempt of Lock, Do, Acquire and Lead
-	OpExtend  Op = "extend"  // Extend
-	OpUnlock  Op = "unlock"  // Unlock, UnlockNow, Release, and the end of Do, Acquire and Lead
-	OpRenew   Op = "renew"   // a renewal of KeepAlive
-	OpRecheck Op = "recheck" // the extension of each held lock after a group has switched to another master
-	OpRevoke  Op = "revoke"  // Revoke
-
-	opOpen    Op = "open"
-	opHolders Op = "holders"
-	opLead    Op = "lead"
-	opWatch   Op = "watch"
-	opLocks   Op = "locks"
-	opReady   Op = "ready"
+	opLock    = "lock"
+	opExtend  = "extend"
+	opUnlock  = "unlock"
+	opRenew   = "renew"
+	opRecheck = "recheck"
+	opRevoke  = "revoke"
+	opOpen    = "open"
+	opHolders = "holders"
+	opLead    = "lead"
+	opWatch   = "watch"
+	opLocks   = "locks"
+	opReady   = "ready"
 )
 
 // Notes of a RoundError.
@@ -215,13 +212,13 @@ const (
 )
 
 // unasked makes the error of an operation that asked no master.
-func unasked(op Op, key string, reason error, note string) *RoundError {
+func unasked(op string, key string, reason error, note string) *RoundError {
 	return &RoundError{Op: op, Key: key, failure: failure{reason: reason}, note: note}
 }
 
 // ours makes the error of an attempt that a holder of this process is in the way of.
 func ours(key, by string) *RoundError {
-	e := unasked(OpLock, key, ErrHeld, by)
+	e := unasked(opLock, key, ErrHeld, by)
 	e.detail = heldByUs
 	return e
 }
@@ -229,7 +226,7 @@ func ours(key, by string) *RoundError {
 // lostTo makes the cause of a KeepAlive's context that ended for that reason, and not because a
 // renewal failed.
 func lostTo(key string, under error) *RoundError {
-	e := unasked(OpRenew, key, ErrLost, "")
+	e := unasked(opRenew, key, ErrLost, "")
 	e.under = under
 	return e
 }
@@ -238,7 +235,7 @@ func lostTo(key string, under error) *RoundError {
 func (e *RoundError) Error() string {
 	var b strings.Builder
 	b.WriteString("redlock: ")
-	b.WriteString(string(e.Op))
+	b.WriteString(e.Op)
 	if e.Key != "" {
 		b.WriteString(" " + quoted(e.Key))
 	}
@@ -271,7 +268,7 @@ func (e *RoundError) Error() string {
 	}
 	b.WriteString(": " + strings.Join(what, ": "))
 	if n := len(e.Votes); n > 0 && e.reason != ErrRefused { // a refusal counts, however many others say yes
-		var count [VerdictFailed + 1]int
+		count := map[string]int{}
 		for _, v := range e.Votes {
 			count[v.Verdict]++
 		}
@@ -283,7 +280,7 @@ func (e *RoundError) Error() string {
 			pending = "late"
 		}
 		fmt.Fprintf(&b, " (%d yes, %d no, %d failed, %d %s; %d of %d needed)",
-			count[VerdictYes], count[VerdictNo], count[VerdictFailed], count[VerdictPending], pending, quorum.Majority(n), n)
+			count[votedYes], count[votedNo], count[voteFailed], count[votePending], pending, quorum.Majority(n), n)
 	}
 	if e.held != "" {
 		b.WriteString("; " + e.held)
@@ -322,7 +319,7 @@ func (e *RoundError) failed(v Vote) string {
 	switch {
 	case v.Err != nil:
 		return unprefixed(v.Err.Error())
-	case v.Verdict == VerdictPending && e.limit != 0:
+	case v.Verdict == votePending && e.limit != 0:
 		return lateError{e.limit}.Error()
 	}
 	return ""

@@ -19,7 +19,7 @@ func TestRoundErrorIsWhatWentWrong(t *testing.T) {
 	noperm := &mux.ReplyError{Code: "NOPERM", Message: "NOPERM this user has no permissions"}
 	e := &RoundError{
 		Op: "lock", Key: "k", failure: failure{reason: ErrHeld},
-		Votes: []Vote{{Addr: "a:1", Verdict: VerdictNo}, {Addr: "b:1", Verdict: VerdictFailed, Err: noperm}},
+		Votes: []Vote{{Addr: "a:1", Verdict: votedNo}, {Addr: "b:1", Verdict: voteFailed, Err: noperm}},
 	}
 	e.endedBy(ctx, ctx.Err())
 	var err error = fmt.Errorf("wrapped: %w", e)
@@ -43,7 +43,7 @@ func TestRoundErrorIsWhatWentWrong(t *testing.T) {
 // A master that could not be dialled in time is no caller who ran out of time.
 func TestMastersContextErrorsAreNotTheCallers(t *testing.T) {
 	timeout := fmt.Errorf("connect: %w", context.DeadlineExceeded)
-	e := &RoundError{Op: "lock", Key: "k", failure: failure{reason: ErrNoQuorum}, Votes: []Vote{{Addr: "a:1", Verdict: VerdictFailed, Err: timeout}}}
+	e := &RoundError{Op: "lock", Key: "k", failure: failure{reason: ErrNoQuorum}, Votes: []Vote{{Addr: "a:1", Verdict: voteFailed, Err: timeout}}}
 	require.ErrorIs(t, e, ErrNoQuorum)
 	require.NotErrorIs(t, e, context.DeadlineExceeded)
 	require.ErrorIs(t, e, timeout)
@@ -55,10 +55,10 @@ func TestRoundErrorTellsTheWholeStory(t *testing.T) {
 			`; held by svc-a@host-7:311 on 2 of 5 masters, 8.2 s left; c:1: connection refused`: {
 			Op: "lock", Key: "k", failure: failure{reason: ErrHeld},
 			Votes: []Vote{
-				{Addr: "a:1", Verdict: VerdictYes},
-				{Addr: "b:1", Verdict: VerdictNo},
-				{Addr: "c:1", Verdict: VerdictFailed, Err: errFake},
-				{Addr: "d:1", Verdict: VerdictNo},
+				{Addr: "a:1", Verdict: votedYes},
+				{Addr: "b:1", Verdict: votedNo},
+				{Addr: "c:1", Verdict: voteFailed, Err: errFake},
+				{Addr: "d:1", Verdict: votedNo},
 				{Addr: "e:1"},
 			},
 			held: leading(said(5, Said{Token: NewSecret(svcA), TTL: 8249 * time.Millisecond}, Said{}, Said{Token: NewSecret(svcA), TTL: 8250 * time.Millisecond}, Said{}, Said{})).String(),
@@ -70,7 +70,7 @@ func TestRoundErrorTellsTheWholeStory(t *testing.T) {
 			Op: "lock", Key: "k", failure: failure{reason: ErrNoQuorum, cut: true, limit: 20 * time.Millisecond}, Votes: []Vote{{Addr: "a:1"}},
 		},
 		`redlock: lock "k": too few masters answered (0 yes, 0 no, 1 failed, 0 not waited for; 1 of 1 needed); a:1: master does not answer: connection reset`: {
-			Op: "lock", Key: "k", failure: failure{reason: ErrNoQuorum}, Votes: []Vote{{Addr: "a:1", Verdict: VerdictFailed, Err: mux.ErrStalled}},
+			Op: "lock", Key: "k", failure: failure{reason: ErrNoQuorum}, Votes: []Vote{{Addr: "a:1", Verdict: voteFailed, Err: mux.ErrStalled}},
 		},
 		`redlock: lock "k": context deadline exceeded: the shop has closed (0 yes, 0 no, 0 failed, 1 outstanding; 1 of 1 needed)`: {
 			Op: "lock", Key: "k", failure: failure{cut: true, ended: context.DeadlineExceeded, cause: errCause}, Votes: []Vote{{Addr: "a:1"}},
@@ -79,21 +79,21 @@ func TestRoundErrorTellsTheWholeStory(t *testing.T) {
 			`; a:1, d:1: connect: refused; b:1, e:1: no answer within the round timeout of 20ms; c:1: connect: no route`: {
 			Op: "lock", Key: "k", failure: failure{reason: ErrNoQuorum, cut: true, limit: 20 * time.Millisecond},
 			Votes: []Vote{ // one cause is said once, whoever said it with its address
-				{Addr: "a:1", Verdict: VerdictFailed, Err: &conn.Error{Addr: "a:1", Op: "connect", Err: errors.New("refused")}},
-				{Addr: "b:1", Verdict: VerdictFailed, Err: lateError{20 * time.Millisecond}},
-				{Addr: "c:1", Verdict: VerdictFailed, Err: &conn.Error{Addr: "c:1", Op: "connect", Err: errors.New("no route")}},
-				{Addr: "d:1", Verdict: VerdictFailed, Err: errors.New("d:1: connect: refused")},
+				{Addr: "a:1", Verdict: voteFailed, Err: &conn.Error{Addr: "a:1", Op: "connect", Err: errors.New("refused")}},
+				{Addr: "b:1", Verdict: voteFailed, Err: lateError{20 * time.Millisecond}},
+				{Addr: "c:1", Verdict: voteFailed, Err: &conn.Error{Addr: "c:1", Op: "connect", Err: errors.New("no route")}},
+				{Addr: "d:1", Verdict: voteFailed, Err: errors.New("d:1: connect: refused")},
 				{Addr: "e:1"},
 			},
 		},
 		`redlock: lock "k": held by this Mutex already`: {Op: "lock", Key: "k", failure: failure{reason: ErrHeld, detail: heldByUs}, note: byThisMutex},
 		`redlock: renew "k": lock lost: not held (0 yes, 1 no, 0 failed, 0 not waited for; 1 of 1 needed)`: {
-			Op: "renew", Key: "k", failure: failure{reason: ErrLost, under: ErrNotHeld}, Votes: []Vote{{Addr: "a:1", Verdict: VerdictNo}},
+			Op: "renew", Key: "k", failure: failure{reason: ErrLost, under: ErrNotHeld}, Votes: []Vote{{Addr: "a:1", Verdict: votedNo}},
 		},
 		`redlock: unlock "k": not held: not locked`: {Op: "unlock", Key: "k", failure: failure{reason: ErrNotHeld}, note: "not locked"},
 		`redlock: open: too few masters answered (0 yes, 0 no, 1 failed, 0 not waited for; 1 of 1 needed); a:1: connect: refused`: {
 			Op: "open", failure: failure{reason: ErrNoQuorum},
-			Votes: []Vote{{Addr: "a:1", Verdict: VerdictFailed, Err: &conn.Error{Addr: "a:1", Op: "connect", Err: errors.New("refused")}}},
+			Votes: []Vote{{Addr: "a:1", Verdict: voteFailed, Err: &conn.Error{Addr: "a:1", Op: "connect", Err: errors.New("refused")}}},
 		},
 	} {
 		require.Equal(t, want, e.Error())
@@ -130,11 +130,11 @@ func TestErrorsOfAConfigurationNameNoPackage(t *testing.T) {
 func TestARefusalIsNotAnOutage(t *testing.T) {
 	code := func(code string) error { return &mux.ReplyError{Code: code, Message: code + " no"} }
 	failed := func(reason error, errs ...error) *RoundError {
-		e := &RoundError{Op: OpLock, Key: "k", failure: failure{reason: reason}}
+		e := &RoundError{Op: opLock, Key: "k", failure: failure{reason: reason}}
 		for _, err := range errs {
-			v := Vote{Addr: "a:1", Verdict: VerdictFailed, Err: err}
+			v := Vote{Addr: "a:1", Verdict: voteFailed, Err: err}
 			if err == nil {
-				v.Verdict = VerdictNo
+				v.Verdict = votedNo
 			}
 			e.Votes = append(e.Votes, v)
 		}
@@ -168,7 +168,7 @@ func TestTryingAgainEndsWhereMostMastersRefuse(t *testing.T) {
 	failed := func(errs ...error) *RoundError {
 		e := &RoundError{failure: failure{reason: ErrNoQuorum}}
 		for _, err := range errs {
-			e.Votes = append(e.Votes, Vote{Verdict: VerdictFailed, Err: err})
+			e.Votes = append(e.Votes, Vote{Verdict: voteFailed, Err: err})
 		}
 		return e
 	}

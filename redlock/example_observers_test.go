@@ -27,7 +27,7 @@ func ExampleObserver_counts() {
 	var rounds sync.Map
 	count := func(_ context.Context, e *redlock.Event) {
 		if e.Kind == redlock.EventRound {
-			n, _ := rounds.LoadOrStore(string(e.Op)+" "+redlock.Outcome(e.Err), new(atomic.Int64))
+			n, _ := rounds.LoadOrStore(e.Op+" "+redlock.Outcome(e.Err), new(atomic.Int64))
 			n.(*atomic.Int64).Add(1)
 		}
 	}

@@ -297,7 +297,7 @@ func ExampleRoundError() {
 	if errors.As(err, &round) {
 		failed := 0
 		for _, vote := range round.Votes {
-			if vote.Verdict == redlock.VerdictFailed {
+			if vote.Verdict == "failed" {
 				failed++ // vote.Addr is its address, and vote.Err the cause
 			}
 		}

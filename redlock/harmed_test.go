@@ -257,9 +257,9 @@ func TestHarmedMinority(t *testing.T) {
 				}
 				vote := round.Votes[victim]
 				if c.cause == "" {
-					return vote.Verdict == redlock.VerdictPending && vote.Err == nil
+					return vote.Verdict == "pending" && vote.Err == nil
 				}
-				return vote.Verdict == redlock.VerdictFailed && vote.Err != nil && strings.Contains(vote.Err.Error(), c.cause)
+				return vote.Verdict == "failed" && vote.Err != nil && strings.Contains(vote.Err.Error(), c.cause)
 			}, 20*time.Second, 5*time.Millisecond, "its vote does not say why it failed")
 
 			require.NoError(t, before.Extend(t.Context()))
@@ -385,8 +385,8 @@ func TestWhatIsNotPersistedIsNoVote(t *testing.T) {
 			require.NoError(t, err)
 			var round *redlock.RoundError
 			require.ErrorAs(t, m.TryLock(t.Context()), &round)
-			require.Equal(t, redlock.VerdictNo, round.Votes[1].Verdict)
-			require.Equal(t, redlock.VerdictFailed, round.Votes[victim].Verdict)
+			require.Equal(t, "no", round.Votes[1].Verdict)
+			require.Equal(t, "failed", round.Votes[victim].Verdict)
 			require.Zero(t, m.Remaining())
 			h.ends()
 			written, err := os.ReadFile(log)

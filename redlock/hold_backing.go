@@ -44,18 +44,18 @@ func (r *renewer) takeSecond(ctx context.Context, h *hold, token []byte, wait bo
 		taken = true
 		return nil
 	case ctx.Err() != nil:
-		e = unasked(OpLock, h.spec.Key, nil, "its second lock was not taken yet")
+		e = unasked(opLock, h.spec.Key, nil, "its second lock was not taken yet")
 		e.detail = secondPending
 		return e.endedBy(ctx, ctx.Err())
 	case k.Err() != nil && errors.Is(context.Cause(k), ErrClosed):
-		return unasked(OpLock, h.spec.Key, ErrClosed, "")
+		return unasked(opLock, h.spec.Key, ErrClosed, "")
 	case err == nil || k.Err() != nil:
-		e = unasked(OpLock, h.spec.Key, ErrExpired, "its validity ended before the second lock was taken")
+		e = unasked(opLock, h.spec.Key, ErrExpired, "its validity ended before the second lock was taken")
 	case errors.Is(err, ErrHeld):
-		e = unasked(OpLock, h.spec.Key, ErrHeld, "the second lock is")
+		e = unasked(opLock, h.spec.Key, ErrHeld, "the second lock is")
 		e.detail = heldInSecond
 	default:
-		e = unasked(OpLock, h.spec.Key, ErrSecond, "")
+		e = unasked(opLock, h.spec.Key, ErrSecond, "")
 		e.under = foreignError{err}
 	}
 	r.core.stats.secondFailed.Add(1)

@@ -74,7 +74,7 @@ func TestATryLockThatFailsGivesBackNoOthersLock(t *testing.T) {
 	var third chan error
 	observer := []Observer{func(ctx context.Context, r *Event) {
 		if r.Kind == EventRound {
-			if r.Op == OpLock && r.Err == nil && first {
+			if r.Op == opLock && r.Err == nil && first {
 				first = false
 				m.Unlock(context.Background()) // another goroutine
 				go func() { third <- m.TryLock(context.Background()) }()

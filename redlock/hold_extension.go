@@ -137,7 +137,7 @@ func (x *extension) complete(err error, prolong bool) (left time.Duration, repai
 }
 
 // observe tells the Observers of the round. left and e are as in core.observeRound.
-func (x *extension) observe(ctx context.Context, op Op, left time.Duration, e *RoundError) {
+func (x *extension) observe(ctx context.Context, op string, left time.Duration, e *RoundError) {
 	if e != nil && e.reason == ErrNotHeld {
 		x.call.Failures = 0
 		if x.hold.noteLossTold(x.call.Token) {

@@ -131,7 +131,7 @@ func TestAReleaseSaysWhatAnExtensionWillFind(t *testing.T) {
 	for _, lost := range []bool{true, false} {
 		told := make(chan error, 1)
 		observer := onEvent(EventRound, func(r *Event) {
-			if r.Op == OpUnlock {
+			if r.Op == opUnlock {
 				told <- r.Err
 			}
 		})
@@ -189,7 +189,7 @@ func TestAnObserverMayUnlockWhatIsRenewedInTheSameBurst(t *testing.T) {
 	var renewed func()
 	var once sync.Once
 	observer := onEvent(EventRound, func(r *Event) {
-		if r.Op == OpRenew {
+		if r.Op == opRenew {
 			once.Do(func() { renewed() })
 		}
 	})

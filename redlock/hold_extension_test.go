@@ -18,16 +18,16 @@ import (
 // is left of the lock: never less than nothing.
 func TestObserverIsToldWhatIsLeftOfTheLock(t *testing.T) {
 	type late struct {
-		op   Op
+		op   string
 		does func(ctx context.Context, m *Mutex)
 	}
-	extend := late{OpExtend, func(ctx context.Context, m *Mutex) { m.Extend(ctx) }}
-	renewal := late{OpRenew, func(ctx context.Context, m *Mutex) {
+	extend := late{opExtend, func(ctx context.Context, m *Mutex) { m.Extend(ctx) }}
+	renewal := late{opRenew, func(ctx context.Context, m *Mutex) {
 		_, stop := m.KeepAlive(ctx)
 		defer stop()
 		time.Sleep(2 * ttl)
 	}}
-	recheck := late{OpRecheck, func(_ context.Context, m *Mutex) { m.client.rechecker.recheck([]*hold{&m.hold}) }}
+	recheck := late{opRecheck, func(_ context.Context, m *Mutex) { m.client.rechecker.recheck([]*hold{&m.hold}) }}
 	for name, c := range map[string]struct {
 		late
 		meanwhile func(t *testing.T, m *Mutex) // takes longer than the lock is valid

@@ -103,7 +103,7 @@ func (k *keepAlive) stop() { k.renewer.stop(k) }
 
 // end returns why the context ends: the lock is lost, unless the maximum lifetime has passed.
 func (k *keepAlive) end(now time.Duration) error {
-	e := unasked(OpRenew, k.hold.spec.Key, ErrLost, "")
+	e := unasked(opRenew, k.hold.spec.Key, ErrLost, "")
 	switch {
 	case k.backing.lost():
 		e.under = k.backing.lossCause()

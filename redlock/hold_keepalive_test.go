@@ -138,9 +138,9 @@ func TestALossAtTheEndOfTheLifetimeIsALoss(t *testing.T) {
 		require.ErrorIs(t, m.Extend(t.Context()), ErrNotHeld)
 		require.ErrorIs(t, context.Cause(held), ErrLost)
 
-		k.failure = unasked(OpRenew, "k", ErrNotHeld, "")
+		k.failure = unasked(opRenew, "k", ErrNotHeld, "")
 		require.ErrorIs(t, k.end(r.now()+time.Second), ErrLost, "the timer and the renewal have come at once")
-		k.failure = unasked(OpRenew, "k", ErrNoQuorum, "")
+		k.failure = unasked(opRenew, "k", ErrNoQuorum, "")
 		k.until.Store(int64(clock.Forever))
 		require.ErrorIs(t, k.end(r.now()+time.Second), ErrMaxLifetime, "it is valid still")
 	})

@@ -161,9 +161,9 @@ func (r *rechecker) complete(x extension, lose func(h *hold, token []byte, failu
 	}
 	var e *RoundError
 	if reason != nil && reason != errUnlocked {
-		e = r.core.failure(OpRecheck, x.hold.spec.Key, x.call, err, reason)
+		e = r.core.failure(opRecheck, x.hold.spec.Key, x.call, err, reason)
 		e.note = replaced
 		lose(x.hold, x.call.Token, e)
 	}
-	x.observe(ctx, OpRecheck, left, e)
+	x.observe(ctx, opRecheck, left, e)
 }

@@ -121,7 +121,7 @@ func TestARecheckedLockIsNotAnothers(t *testing.T) {
 		var once sync.Once
 		another := quorum.ErrUndecided
 		c.events.hook(EventRound, func(round *Event) {
-			if round.Op == OpRecheck {
+			if round.Op == opRecheck {
 				once.Do(func() {
 					m.Unlock(context.Background())
 					another = m.TryLock(context.Background())
@@ -267,7 +267,7 @@ func TestASwitchDuringARecheckIsRecheckedToo(t *testing.T) {
 		m := taken(t, c)
 		rechecks := 0
 		c.events.hook(EventRound, func(round *Event) {
-			if round.Op == OpRecheck {
+			if round.Op == opRecheck {
 				rechecks++
 			}
 		})

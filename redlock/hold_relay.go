@@ -407,7 +407,7 @@ func (r *relay) complete(k *round.Call, err error) (lost bool, tell func()) {
 	news := lost && !releases && !r.lost.Swap(true)
 	r.mu.Unlock()
 	if news && h != nil {
-		tell = r.of.noteLost(h, slices.Clone(r.token), c.failure(OpUnlock, r.spec.Key, k, err, reason))
+		tell = r.of.noteLost(h, slices.Clone(r.token), c.failure(opUnlock, r.spec.Key, k, err, reason))
 	}
 	return r.lost.Load(), tell
 }
@@ -461,10 +461,10 @@ func (q *question) decided(error) {
 	answer := unanswered
 	for i := range q.Op.Votes {
 		switch q.Op.Votes[i].Verdict {
-		case VerdictYes:
+		case mux.VerdictYes:
 			answer = nobodyWaits
 			q.refused.Store(0) // whoever was refused is of this client
-		case VerdictNo:
+		case mux.VerdictNo:
 			answer = somebodyWaits
 			q.refused.Store(int64(q.Op.Decided))
 		}

@@ -45,10 +45,10 @@ func (r *release) share(op *mux.Op, err error, lost bool) {
 	r.Op.Started, r.Op.Decided, r.Op.Asked, r.Op.Timeout = op.Started, op.Decided, op.Asked, op.Timeout
 	for i := range r.Op.Votes {
 		switch v := &r.Op.Votes[i]; {
-		case v.Verdict == VerdictNo:
+		case v.Verdict == mux.VerdictNo:
 			v.Reply = v.Reply.Clone() // the memory is the round's
-		case v.Verdict == VerdictFailed && v.Int > 0: // it has the lock, and a counter that is not believed
-			v.Verdict = VerdictYes
+		case v.Verdict == mux.VerdictFailed && v.Int > 0: // it has the lock, and a counter that is not believed
+			v.Verdict = mux.VerdictYes
 		}
 	}
 	if lost {
@@ -92,7 +92,7 @@ func (r *release) complete(err error) *RoundError {
 		return nil
 	}
 	c.stats.releaseFailed.Add(1)
-	e := c.failure(OpUnlock, r.key, &r.Call, err, reason)
+	e := c.failure(opUnlock, r.key, &r.Call, err, reason)
 	if r.secondErr != nil && !e.revoked() {
 		e.under = foreignError{r.secondErr}
 	}
@@ -102,7 +102,7 @@ func (r *release) complete(err error) *RoundError {
 // completed takes the decision of a release that is not awaited. The Mux is locked.
 func (r *release) completed(err error) {
 	e := r.complete(err)
-	r.of.core.observeRound(context.Background(), OpUnlock, r.key, &r.Call, 0, e)
+	r.of.core.observeRound(context.Background(), opUnlock, r.key, &r.Call, 0, e)
 	r.of.put(r)
 }
 

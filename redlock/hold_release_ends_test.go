@@ -19,7 +19,7 @@ func TestReleasesDuringClose(t *testing.T) {
 		var closed atomic.Bool
 		var late atomic.Int64
 		c := openedWith(t, Config{Masters: masters.Addrs(), Observers: onEvent(EventRound, func(r *Event) {
-			if r.Op == OpUnlock && closed.Load() {
+			if r.Op == opUnlock && closed.Load() {
 				late.Add(1)
 			}
 		})})

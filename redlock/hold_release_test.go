@@ -82,7 +82,7 @@ type toldOf struct {
 
 func (o *toldOf) observer() []Observer {
 	return onEvent(EventRound, func(r *Event) {
-		if r.Op == OpUnlock {
+		if r.Op == opUnlock {
 			o.mu.Lock()
 			defer o.mu.Unlock()
 			o.round = append(o.round, *r)

@@ -352,7 +352,7 @@ func (r *renewer) removeAll(keeps *keepAlive, why func(*keepAlive) error) (over 
 }
 
 // shutDown is why a context ends whose lock is kept nevertheless.
-func shutDown(key string) error { return unasked(OpRenew, key, ErrClosed, "") }
+func shutDown(key string) error { return unasked(opRenew, key, ErrClosed, "") }
 
 // shutdown ends the contexts of all keepAlives, and goes on renewing their locks. Who waits for a second lock gives the
 // lock on the masters back.
@@ -600,7 +600,7 @@ func (r *renewer) complete(x renewal, err error) (repair *round.Call) {
 	}
 	var e *RoundError
 	if reason != nil && reason != errUnlocked {
-		e = r.core.failure(OpRenew, h.spec.Key, x.call, err, reason)
+		e = r.core.failure(opRenew, h.spec.Key, x.call, err, reason)
 		r.core.stats.renewalsFailed.Add(1)
 	}
 	x.call.Failures = k.failures
@@ -633,7 +633,7 @@ func (r *renewer) complete(x renewal, err error) (repair *round.Call) {
 	if x.confirms {
 		r.askAgain(h)
 	}
-	x.observe(k, OpRenew, left, e)
+	x.observe(k, opRenew, left, e)
 	return repair
 }
 

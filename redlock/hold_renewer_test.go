@@ -172,7 +172,7 @@ func TestNoRenewalIsSentAfterAReleaseThoughALossIsNotedMeanwhile(t *testing.T) {
 			k := c.round.Take()
 			k.Token = append(k.Token[:0], m.token()...)
 			go func() {
-				c.renewer.lose(&m.hold, k.Token, &RoundError{Op: OpExtend, Key: "k", failure: failure{reason: ErrNotHeld}})
+				c.renewer.lose(&m.hold, k.Token, &RoundError{Op: opExtend, Key: "k", failure: failure{reason: ErrNotHeld}})
 				both <- struct{}{}
 			}()
 			runs := func(what func() bool) { // it does what it can

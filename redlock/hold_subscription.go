@@ -228,8 +228,8 @@ func (s *heldSubscription) end(reason mux.Set, votes []mux.Vote) {
 	yes, no := false, false
 	for i := range votes {
 		if reason.Has(i) {
-			yes = yes || votes[i].Verdict == VerdictYes
-			no = no || votes[i].Verdict == VerdictNo
+			yes = yes || votes[i].Verdict == mux.VerdictYes
+			no = no || votes[i].Verdict == mux.VerdictNo
 		}
 	}
 	switch {
@@ -301,7 +301,7 @@ func judgeAnswer(v resp.Value) mux.Verdict {
 	if v.IsError() {
 		return kind.JudgeError(v)
 	}
-	return VerdictYes
+	return mux.VerdictYes
 }
 
 // answer takes a master's answer. The mux is locked.

@@ -19,24 +19,19 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// A LockKind says what a key is, by what it holds.
-type LockKind string
-
-// The kinds of a [LockInfo].
-const (
-	KindPlain   LockKind = "plain"   // one holder; WithKeys and WithFence look like it
-	KindShared  LockKind = "shared"  // readers hold it (WithShared)
-	KindPermits LockKind = "permits" // WithPermits
-	// KindForeign: a value that looks like another library's token. It can be anything else that looks so.
-	KindForeign LockKind = "foreign"
-	// KindOther: the key holds something that is no lock. It is in the way of one all the same.
-	KindOther LockKind = "other"
-)
-
 // A LockInfo is what the masters say of one lock: see [Client.Locks].
 type LockInfo struct {
-	Key     string
-	Kind    LockKind     // empty if nobody holds it
+	Key string
+	// Kind says what the key is, by what it holds:
+	//
+	//	plain    one holder; WithKeys and WithFence look like it
+	//	shared   readers hold it (WithShared)
+	//	permits  WithPermits
+	//	foreign  a value that looks like another library's token. It can be anything else that looks so
+	//	other    the key holds something that is no lock. It is in the way of one all the same
+	//
+	// It is empty if nobody holds it.
+	Kind    string
 	Held    bool         // as many masters as are a majority name one of the holders; of permits: all are taken
 	Holders []Holder     // one for each token, those that most masters name first; of readers up to about 100
 	Fence   uint64       // the last fence of the key that a majority remembers; 0 if there is none
@@ -49,6 +44,15 @@ type LockInfo struct {
 	Masters int          // how many masters there are
 	Silent  []string     // the addresses of those that did not answer
 }
+
+// The kinds of a [LockInfo].
+const (
+	kindPlain   = "plain"
+	kindShared  = "shared"
+	kindPermits = "permits"
+	kindForeign = "foreign"
+	kindOther   = "other"
+)
 
 // A Holder is who holds a lock, or was named by a few masters.
 type Holder struct {
@@ -85,7 +89,7 @@ func (c *Client) tally(ctx context.Context, k *round.Call, permits bool) (*censu
 	t := census.NewTally(len(k.Op.Votes))
 	for i := range k.Op.Votes {
 		switch v := &k.Op.Votes[i]; {
-		case v.Verdict != VerdictYes:
+		case v.Verdict != mux.VerdictYes:
 		case permits:
 			t.Add(i, census.ReadPermits(v.Reply))
 		default:
@@ -110,8 +114,8 @@ func (c *Client) tally(ctx context.Context, k *round.Call, permits bool) (*censu
 //	WithShared     asks for the readers of a shared lock, if there are any
 //	WithPermits    asks who holds each permit. Locks with another k hold none of these
 //
-// Without WithShared, readers are what is no lock (KindOther). Each value that is no token of ours is taken for another
-// library's (KindForeign), and named. If there are more than 1,000
+// Without WithShared, readers are what is no lock (Kind "other"). Each value that is no token of ours is taken for another
+// library's ("foreign"), and named. If there are more than 1,000
 // readers, a master names those that expire last.
 func (c *Client) Holders(ctx context.Context, key string, opts ...Option) (LockInfo, error) {
 	mustContext(ctx)
@@ -140,24 +144,24 @@ func (c *Client) lockInfo(key string, t *census.Tally, readers bool) LockInfo {
 			answered = answered.With(master)
 		}
 	}
-	info.sumUp(t, answered, c.masters, func(claim *census.Claim, h *Holder) (LockKind, bool) {
+	info.sumUp(t, answered, c.masters, func(claim *census.Claim, h *Holder) (string, bool) {
 		switch {
 		case claim.Token == census.Unknown:
 			h.Other = claim.Other(readers)
-			return KindOther, true
+			return kindOther, true
 		case claim.Reader:
-			return KindShared, true
-		case looksLike(claim.Token.Reveal(), h.TTL) == KindPlain:
-			return KindPlain, true
+			return kindShared, true
+		case looksLike(claim.Token.Reveal(), h.TTL) == kindPlain:
+			return kindPlain, true
 		}
-		return KindForeign, true
+		return kindForeign, true
 	})
 	return info
 }
 
 // sumUp adds what the masters say, of which so many have answered. looks says what a holder's value looks like, and
 // whether it is listed.
-func (info *LockInfo) sumUp(t *census.Tally, answered mux.Set, masters addresses, looks func(*census.Claim, *Holder) (LockKind, bool)) {
+func (info *LockInfo) sumUp(t *census.Tally, answered mux.Set, masters addresses, looks func(*census.Claim, *Holder) (string, bool)) {
 	info.Fence, info.Since, info.Masters = t.Fence(), t.Since(time.Now()), len(t.Rows)
 	var readers []uint64
 	for master, row := range t.Rows {
@@ -181,7 +185,7 @@ func (info *LockInfo) sumUp(t *census.Tally, answered mux.Set, masters addresses
 		if !listed {
 			continue
 		}
-		if kind == KindOther { // it may be a secret of others
+		if kind == kindOther { // it may be a secret of others
 			h.Token, h.Other = Secret{}, cmp.Or(h.Other, c.NoLock())
 		}
 		if len(info.Holders) == 0 {
@@ -194,7 +198,7 @@ func (info *LockInfo) sumUp(t *census.Tally, answered mux.Set, masters addresses
 
 // permitted makes it what is known of so many permits.
 func (info *LockInfo) permitted(permits int) {
-	info.Kind, info.Permits = KindPermits, permits
+	info.Kind, info.Permits = kindPermits, permits
 	for _, h := range info.Holders {
 		if h.Held {
 			info.Used++
@@ -203,8 +207,8 @@ func (info *LockInfo) permitted(permits int) {
 	info.Held = info.Used > 0 && info.Used == info.Permits
 }
 
-// looksLike says what a value looks like: KindPlain for a token of ours.
-func looksLike(value string, left time.Duration) LockKind {
+// looksLike says what a value looks like: kindPlain for a token of ours.
+func looksLike(value string, left time.Duration) string {
 	token, _, _ := kind.CutSlot(strings.TrimPrefix(value, kind.LeftMark))
 	if i := strings.LastIndexByte(token, '/'); i >= 0 && kind.CheckOwner(token[:i]) == nil {
 		token = token[i+1:]
@@ -213,17 +217,17 @@ func looksLike(value string, left time.Duration) LockKind {
 	const least, most = 16, 128 // characters of another library's token
 	switch {
 	case err == nil && len(raw) == round.TokenBytes:
-		return KindPlain
+		return kindPlain
 	case left >= 0 && least <= len(value) && len(value) <= most && strings.Trim(value, tokenLetters) == "":
-		return KindForeign
+		return kindForeign
 	}
-	return KindOther
+	return kindOther
 }
 
 const tokenLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=_-"
 
 // census asks every master who holds a key, and counts that. The error is nil or a *RoundError.
-func (c *Client) census(ctx context.Context, of Op, key string, o *options) (*census.Tally, error) {
+func (c *Client) census(ctx context.Context, of string, key string, o *options) (*census.Tally, error) {
 	k := c.round.Take()
 	defer c.round.Put(k)
 	if o.permits > 0 {
@@ -322,9 +326,9 @@ const explainMin = 50 * time.Millisecond
 // undecided.
 func (m *Mutex) waitError(ctx context.Context, err error, last, cut *RoundError, held bool, failure *RoundError) *RoundError {
 	if err == ErrClosed {
-		return unasked(OpLock, m.spec.Key, ErrClosed, "")
+		return unasked(opLock, m.spec.Key, ErrClosed, "")
 	}
-	e := unasked(OpLock, m.spec.Key, nil, "")
+	e := unasked(opLock, m.spec.Key, nil, "")
 	switch {
 	case last != nil:
 		*e = *last

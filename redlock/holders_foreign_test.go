@@ -196,7 +196,7 @@ func TestLargeValueInTheWayOfALock(t *testing.T) {
 			for leader, err := range a.c.Watch(t.Context(), "k") {
 				require.NoError(t, err)
 				require.Equal(t, Leader{Held: true}, LeaderOf(leader))
-				require.Equal(t, KindOther, leader.Kind)
+				require.Equal(t, kindOther, leader.Kind)
 				break
 			}
 			found := false
@@ -204,7 +204,7 @@ func TestLargeValueInTheWayOfALock(t *testing.T) {
 				if !a.silent {
 					require.NoError(t, err)
 				}
-				found = found || lock.Kind == KindOther
+				found = found || lock.Kind == kindOther
 			}
 			require.True(t, found, of)
 			a.clean(key)
@@ -308,12 +308,12 @@ func TestValuesAreComparedOnTheMaster(t *testing.T) {
 	require.Equal(t, int64(0), run(firstScript, []string{"set"}, "t-1"))
 	ask("ZREM", "set", "t-1")
 	require.Equal(t, int64(0), run(firstScript, []string{"set"}, "t-"))
-	for key, want := range map[string]mux.Verdict{"k": VerdictYes, "none": VerdictYes, "theirs": VerdictNo, "long": VerdictNo, "set": VerdictNo} {
+	for key, want := range map[string]mux.Verdict{"k": mux.VerdictYes, "none": mux.VerdictYes, "theirs": mux.VerdictNo, "long": mux.VerdictNo, "set": mux.VerdictNo} {
 		var r kind.Request
 		kind.NewPermits("p", time.Minute, 3).Agrees(&r)
 		args := words(r.Fallback)
 		args[3] = key
-		require.Equal(t, want == VerdictYes, ask(args...) == int64(1), key)
+		require.Equal(t, want == mux.VerdictYes, ask(args...) == int64(1), key)
 	}
 }
 
@@ -409,7 +409,7 @@ func TestAKeyThatIsNoLockIsCalledSo(t *testing.T) {
 			for lock, err := range a.c.Locks(ctx, "k") {
 				if err == nil {
 					require.Equal(t, sentence, lock.Holders[0].Other)
-					require.Equal(t, KindOther, lock.Kind)
+					require.Equal(t, kindOther, lock.Kind)
 				}
 			}
 			for what, do := range map[string]func(ctx context.Context) error{

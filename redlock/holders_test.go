@@ -117,7 +117,7 @@ func TestHoldersAreAskedOnEveryMaster(t *testing.T) {
 		left := lock.Holders[0].TTL
 		require.InDelta(t, ttl.Seconds(), left.Seconds(), 0.01)
 		require.Equal(t, LockInfo{
-			Key: "k", Kind: KindPlain, Masters: 5, Silent: []string{"m2"},
+			Key: "k", Kind: kindPlain, Masters: 5, Silent: []string{"m2"},
 			Holders: []Holder{
 				{Owner: "me", Token: NewSecret(m.Token()), Masters: []string{"m3", "m4"}, TTL: left},
 				{Token: NewSecret("another's"), Masters: []string{"m0"}, TTL: lock.Holders[1].TTL},

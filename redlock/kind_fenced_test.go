@@ -8,6 +8,7 @@ import (
 
 	"github.com/redburst/redburst/redlock/internal/round"
 
+	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/redlocktest"
@@ -82,7 +83,7 @@ func TestScriptsOfTheFence(t *testing.T) {
 			vote := k.Op.Votes[0]
 			require.NoError(t, vote.Err)
 			require.Equal(t, reply, vote.Int, "step %d, verb %d", step, verb)
-			require.Equal(t, yes, vote.Verdict == VerdictYes, "step %d, verb %d", step, verb)
+			require.Equal(t, yes, vote.Verdict == mux.VerdictYes, "step %d, verb %d", step, verb)
 			if verb == 0 && yes { // from now on under a token that comes again
 				command(t, masters, 0, "SET", key, string(token), "KEEPTTL")
 				want.token = string(token)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
@@ -65,7 +66,7 @@ func (m *permitModel) took(c *modelActor, t quorum.Tally, why error) bool {
 	switch {
 	case m.wrong == slotBySlot && why != nil && t.No > 0 && t.Open == 0 && uint64(c.at+1)%uint64(m.k) != c.fence:
 		m.slot(c, (c.at+1)%m.k)
-		m.askOf(c, acquiring, verbAcquire, 0, func(i int) bool { return c.votes[i].Verdict == VerdictNo })
+		m.askOf(c, acquiring, verbAcquire, 0, func(i int) bool { return c.votes[i].Verdict == mux.VerdictNo })
 		return false
 	case why == ErrHeld && t.Open == 0:
 		m.seen[refused]++

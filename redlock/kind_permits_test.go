@@ -253,7 +253,7 @@ func TestALockWaitsUntilAnotherNumberIsGone(t *testing.T) {
 	said := make(chan error, 9)
 	c := opened(t, masters.Addrs(), nil)
 	other := opened(t, masters.Addrs(), onEvent(EventRound, func(r *Event) {
-		if r.Op == OpLock && r.Err != nil {
+		if r.Op == opLock && r.Err != nil {
 			said <- r.Err
 		}
 	}))
@@ -493,7 +493,7 @@ func TestAMutexHoldsOnePermitOrIsOneReader(t *testing.T) {
 		c.round.Mux = &askedRounds{Mux: c.round.Mux, answered: func(op *mux.Op) {
 			yes := 0
 			for _, v := range op.Votes {
-				if v.Verdict == VerdictYes {
+				if v.Verdict == mux.VerdictYes {
 					yes++
 				}
 			}

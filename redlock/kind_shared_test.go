@@ -397,7 +397,7 @@ func compareReadersScripts(t *testing.T, masters *redlocktest.Masters, c *Client
 					}
 				}
 				require.Equal(t, reply, vote.Int, at)
-				require.Equal(t, reply == 1 || reply == -2 && verb == 6, vote.Verdict == VerdictYes, at)
+				require.Equal(t, reply == 1 || reply == -2 && verb == 6, vote.Verdict == mux.VerdictYes, at)
 			}
 			c.round.Put(k)
 			switch kind := do("TYPE", key); {

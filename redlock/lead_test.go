@@ -266,7 +266,7 @@ func TestLeadReturnsWhenItHasSteppedDown(t *testing.T) {
 		all, r := candidates(t, 1, Config{})
 		said := errFake
 		all[0].events.hook(EventRound, func(r *Event) {
-			if r.Op == OpUnlock {
+			if r.Op == opUnlock {
 				said = r.Err
 			}
 		})
@@ -306,7 +306,7 @@ func TestNobodyLeadsAfterTheEnd(t *testing.T) {
 		all, r := candidates(t, 1, Config{})
 		ctx, cancel := context.WithCancel(t.Context())
 		all[0].events.hook(EventRound, func(r *Event) {
-			if r.Op == OpLock {
+			if r.Op == opLock {
 				cancel()
 			}
 		})

@@ -60,10 +60,10 @@ func (m *Mutex) lockUntil(ctx, waiting context.Context, bounded bool) error {
 func (m *Mutex) lock(ctx, waiting context.Context, bounded bool) *RoundError {
 	c := m.client
 	if err := waiting.Err(); err != nil {
-		return unasked(OpLock, m.spec.Key, nil, "").endedBy(waiting, err)
+		return unasked(opLock, m.spec.Key, nil, "").endedBy(waiting, err)
 	}
 	if c.isShut() {
-		return unasked(OpLock, m.spec.Key, ErrClosed, "")
+		return unasked(opLock, m.spec.Key, ErrClosed, "")
 	}
 	if e := m.heldWithin(ctx); e != nil {
 		return e

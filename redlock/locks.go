@@ -45,8 +45,8 @@ var ErrIncomplete = errors.New("redlock: some masters are not in the list")
 // same key. They are found by their mark ({key}:permits), which lives longer than they do.
 //
 // Redis may hold other things. Of the other keys Locks lists those that look like another library's lock: a string of
-// 16 to 128 letters, digits and +/=_-, which expires (KindForeign). So give a pattern where there is a cache. If the
-// pattern matches one key only, that key is listed whatever it holds (KindOther), and no other key is looked at.
+// 16 to 128 letters, digits and +/=_-, which expires (foreign). So give a pattern where there is a cache. If the
+// pattern matches one key only, that key is listed whatever it holds (other), and no other key is looked at.
 //
 // The list is no snapshot. Each row was true when the masters answered for it, as that of [Client.Holders] is. A lock
 // that is held the whole time is in the list, once. One that comes or goes meanwhile may be, and so may a lock that is
@@ -102,7 +102,7 @@ func newLister(c *Client, p string) *lister {
 	l.call = new(round.Call) // it has large replies, so it does not go into the pool
 	for i := range c.masters {
 		l.up = l.up.With(i)
-		l.votes = append(l.votes, Vote{Addr: c.masters.at(i), Verdict: VerdictYes})
+		l.votes = append(l.votes, Vote{Addr: c.masters.at(i), Verdict: votedYes})
 		l.looks = append(l.looks, look{cursor: "0"})
 	}
 	return l
@@ -143,7 +143,7 @@ func (l *lister) lacks(ctx context.Context) error {
 	capped := false
 	for i := range l.looks {
 		if l.looks[i].capped && l.up.Has(i) {
-			capped, l.votes[i].Verdict, l.votes[i].Err = true, VerdictFailed, errAlone
+			capped, l.votes[i].Verdict, l.votes[i].Err = true, voteFailed, errAlone
 		}
 	}
 	switch answered := l.up.Len(); {
@@ -180,7 +180,7 @@ func (l *lister) ask(ctx context.Context, of mux.Set, s script.Script, judge mux
 	for i := range l.votes {
 		switch v := &l.call.Op.Votes[i]; {
 		case !of.Has(i):
-		case v.Verdict == VerdictYes:
+		case v.Verdict == mux.VerdictYes:
 			answered = answered.With(i)
 		default:
 			l.leave(i, cmp.Or(v.Err, error(mux.ErrTimeout)))
@@ -437,7 +437,7 @@ func (r *listed) info(l *lister) (info LockInfo, there bool) {
 			on = on.With(master)
 		}
 	}
-	info.sumUp(r.Tally, l.up, l.client.masters, func(c *census.Claim, h *Holder) (LockKind, bool) {
+	info.sumUp(r.Tally, l.up, l.client.masters, func(c *census.Claim, h *Holder) (string, bool) {
 		var by mux.Set
 		for _, master := range c.On {
 			by = by.With(master)
@@ -447,12 +447,12 @@ func (r *listed) info(l *lister) (info LockInfo, there bool) {
 		}
 		looks := looksLike(c.Token.Reveal(), h.TTL)
 		switch {
-		case c.Reader && looks == KindPlain:
-			looks = KindShared
+		case c.Reader && looks == kindPlain:
+			looks = kindShared
 		case c.Reader:
-			looks = KindOther
+			looks = kindOther
 		}
-		listable = listable || looks != KindOther
+		listable = listable || looks != kindOther
 		return looks, true
 	})
 	r.line(l, &info)

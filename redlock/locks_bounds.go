@@ -143,7 +143,7 @@ func (l *lister) patience(needed int) time.Duration {
 // leave has the list go on without a master.
 func (l *lister) leave(master int, why error) {
 	l.up &^= mux.Set(0).With(master)
-	l.votes[master].Verdict, l.votes[master].Err = VerdictFailed, why
+	l.votes[master].Verdict, l.votes[master].Err = voteFailed, why
 }
 
 // affords reports whether one of the masters may have something listed that they alone say, of so many bytes.

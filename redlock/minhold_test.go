@@ -93,7 +93,7 @@ func TestMinHoldEndsWithAFailure(t *testing.T) {
 		simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 			ctx, cancel := context.WithCancel(t.Context())
 			c.events.hook(EventRound, func(r *Event) {
-				if r.Op == OpLock {
+				if r.Op == opLock {
 					cancel()
 				}
 			})
@@ -195,7 +195,7 @@ func TestMinHoldOutlivesALoss(t *testing.T) {
 		simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 			m := taken(t, c, WithMinHold(least))
 			time.Sleep(ttl) // a renewal that comes too late finds that
-			c.renewer.lose(&m.hold, []byte(m.Token()), unasked(OpRenew, "k", ErrExpired, ""))
+			c.renewer.lose(&m.hold, []byte(m.Token()), unasked(opRenew, "k", ErrExpired, ""))
 			time.Sleep(2 * time.Millisecond)
 			require.Equal(t, 3, r.keys(), "it is not known yet whether the work fails")
 			unlock := m.Unlock
@@ -513,7 +513,7 @@ func TestLockThatLingersSaysSo(t *testing.T) {
 			require.NoError(t, m.TryLock(t.Context()))
 			token := m.Token()
 			require.False(t, holder().Left())
-			c.renewer.lose(&m.hold, []byte(token), unasked(OpRenew, "a", ErrExpired, ""))
+			c.renewer.lose(&m.hold, []byte(token), unasked(opRenew, "a", ErrExpired, ""))
 			require.False(t, holder().Left(), "the work goes on")
 			require.Error(t, m.Unlock(t.Context()))
 			h := holder()

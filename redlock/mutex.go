@@ -249,7 +249,7 @@ func (m *Mutex) clearExpired() {
 
 // stale makes the error of a successful round whose votes are no longer trusted. The note says
 // why.
-func (m *Mutex) stale(op Op, k *round.Call, err error, note string) *RoundError {
+func (m *Mutex) stale(op string, k *round.Call, err error, note string) *RoundError {
 	e := m.client.failure(op, m.spec.Key, k, err, ErrNoQuorum)
 	e.note = note
 	return e
@@ -284,10 +284,10 @@ func (m *Mutex) Extend(ctx context.Context) error {
 func (m *Mutex) extend(ctx context.Context) *RoundError {
 	c := m.client
 	if err := ctx.Err(); err != nil {
-		return unasked(OpExtend, m.spec.Key, nil, "").endedBy(ctx, err)
+		return unasked(opExtend, m.spec.Key, nil, "").endedBy(ctx, err)
 	}
 	if m.checkSecond() {
-		return unasked(OpExtend, m.spec.Key, ErrNotHeld, "its second lock is not taken yet")
+		return unasked(opExtend, m.spec.Key, ErrNotHeld, "its second lock is not taken yet")
 	}
 	c.guard.Use(m.spec.Life()) // if the lock was handed over, this client may not have used its TTL yet
 	x := extension{core: &c.core, hold: &m.hold, call: c.round.Take()}
@@ -297,9 +297,9 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	was := x.postFirst()
 	switch was {
 	case stateUnlocked:
-		return unasked(OpExtend, m.spec.Key, ErrNotHeld, "not locked")
+		return unasked(opExtend, m.spec.Key, ErrNotHeld, "not locked")
 	case stateExpired, stateLost:
-		return unasked(OpExtend, m.spec.Key, ErrNotHeld, "its validity has ended")
+		return unasked(opExtend, m.spec.Key, ErrNotHeld, "its validity has ended")
 	}
 	defer m.unpin()
 	err := c.round.Mux.Wait(ctx, &k.Op)
@@ -330,9 +330,9 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	var e *RoundError
 	switch {
 	case stale:
-		e = m.stale(OpExtend, k, err, replaced)
+		e = m.stale(opExtend, k, err, replaced)
 	case reason != nil:
-		e = c.failure(OpExtend, m.spec.Key, k, err, reason)
+		e = c.failure(opExtend, m.spec.Key, k, err, reason)
 	default:
 		c.stats.extended.Add(1)
 	}
@@ -345,7 +345,7 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	if e != nil {
 		e.blame(ctx, err)
 	}
-	x.observe(ctx, OpExtend, left, e)
+	x.observe(ctx, opExtend, left, e)
 	return e
 }
 

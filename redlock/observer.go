@@ -73,7 +73,7 @@ type Event struct {
 	Key  string        // the lock's, as the caller gave it; not of EventOpened, EventMaster and EventDropped
 
 	// Of EventRound. Some are of others, too.
-	Op       Op            // OpLock, OpExtend, OpUnlock, OpRenew, OpRecheck, or OpRevoke: of another's lock, whose token it has
+	Op       string        // see below
 	Err      error         // nil if it succeeded; see Outcome. Also of EventWaited and EventLost
 	Asked    int           // masters
 	Took     time.Duration // from the round's start to its decision; of EventWaited, for how long it waited, after its first attempt if it began with one
@@ -87,7 +87,7 @@ type Event struct {
 	Started  time.Duration // when the round began, on the clock of package clock; 0 if no master was asked. Of EventDropped, when the first of those left out happened
 	TTL      time.Duration // the lock's
 	Fence    uint64        // the lock's, if the round knows it; 0 without one. Of EventHandedOver, the new holder's
-	Holders  int           // how many can hold the lock at a time: 1, the number of permits, or 0 for readers, and of OpRevoke
+	Holders  int           // how many can hold the lock at a time: 1, the number of permits, or 0 for readers, and of opRevoke
 	Keys     []string      // of a lock on several keys, all as the masters have them, with Config.Prefix; nil for one key
 
 	// Why is of EventWake:

@@ -39,7 +39,7 @@ func drain(t *testing.T, q *events) {
 // released, lost ones end, and other Observers are told.
 func TestAnObserverThatHangsDelaysNobody(t *testing.T) {
 	const locks = 4
-	for _, op := range []Op{OpLock, OpRenew, OpUnlock} {
+	for _, op := range []string{opLock, opRenew, opUnlock} {
 		t.Run(string(op), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, r := newFake(t, 3, Config{})
@@ -54,9 +54,9 @@ func TestAnObserverThatHangsDelaysNobody(t *testing.T) {
 					switch {
 					case e.Kind == EventLost:
 						lost.Add(1)
-					case e.Op == OpRenew && e.Err == nil:
+					case e.Op == opRenew && e.Err == nil:
 						renewed.Add(1)
-					case e.Op == OpUnlock:
+					case e.Op == opUnlock:
 						released.Add(1)
 					}
 				})}, r, r.now)

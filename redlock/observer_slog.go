@@ -34,7 +34,7 @@ func SlogObserver(logger *slog.Logger) Observer {
 		}
 		r := slog.NewRecord(e.Time, level, "redlock: "+what, 0)
 		if e.Op != "" {
-			r.AddAttrs(slog.String("op", string(e.Op)))
+			r.AddAttrs(slog.String("op", e.Op))
 		}
 		if e.Master == nil && e.Dropped == 0 {
 			r.AddAttrs(slog.String("key", e.Key))
@@ -86,7 +86,7 @@ func levelOfEvent(e *Event) slog.Level {
 	switch e.Kind {
 	case EventRound:
 		level := levelOf(e.Err, e.Failures)
-		if e.Op == OpRevoke && level == slog.LevelError {
+		if e.Op == opRevoke && level == slog.LevelError {
 			return slog.LevelDebug // nobody holds it: nobody has lost it
 		}
 		return level

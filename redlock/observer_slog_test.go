@@ -37,11 +37,11 @@ func logged(t *testing.T, level slog.Level, f func(o Observer)) (all []record) {
 
 func TestSlogObserverLevels(t *testing.T) {
 	ctx := t.Context()
-	failed := func(op Op, reason error) *RoundError { return unasked(op, "k", reason, "") }
-	after := func(failures int, op Op, err error) func(Observer) {
+	failed := func(op string, reason error) *RoundError { return unasked(op, "k", reason, "") }
+	after := func(failures int, op string, err error) func(Observer) {
 		return func(o Observer) { o(ctx, &Event{Kind: EventRound, Op: op, Key: "k", Err: err, Failures: failures}) }
 	}
-	round := func(op Op, err error) func(Observer) { return after(0, op, err) }
+	round := func(op string, err error) func(Observer) { return after(0, op, err) }
 	master := func(phase string, err error) func(Observer) {
 		s := MasterStats{Addr: "a:1", Phase: phase}
 		if err != nil {
@@ -53,36 +53,36 @@ func TestSlogObserverLevels(t *testing.T) {
 		level slog.Level
 		tell  func(Observer)
 	}{
-		"loss":                 {slog.LevelError, func(o Observer) { o(ctx, &Event{Kind: EventLost, Key: "k", Err: failed(OpRenew, ErrLost)}) }},
-		"unlock finds a loss":  {slog.LevelError, round(OpUnlock, failed(OpUnlock, ErrNotHeld))},
-		"extend finds a loss":  {slog.LevelError, round(OpExtend, failed(OpExtend, ErrNotHeld))},
-		"recheck finds a loss": {slog.LevelError, round(OpRecheck, failed(OpRecheck, ErrNotHeld))},
+		"loss":                 {slog.LevelError, func(o Observer) { o(ctx, &Event{Kind: EventLost, Key: "k", Err: failed(opRenew, ErrLost)}) }},
+		"unlock finds a loss":  {slog.LevelError, round(opUnlock, failed(opUnlock, ErrNotHeld))},
+		"extend finds a loss":  {slog.LevelError, round(opExtend, failed(opExtend, ErrNotHeld))},
+		"recheck finds a loss": {slog.LevelError, round(opRecheck, failed(opRecheck, ErrNotHeld))},
 		"revoked":              {slog.LevelWarn, func(o Observer) { o(ctx, &Event{Kind: EventLost, Key: "k", Err: lostTo("k", ErrRevoked)}) }},
-		"renewal finds a loss": {slog.LevelError, round(OpRenew, failed(OpRenew, ErrNotHeld))},
-		"a loss that was told": {slog.LevelDebug, after(1, OpUnlock, failed(OpUnlock, ErrNotHeld))},
-		"once more":            {slog.LevelDebug, after(1, OpLock, failed(OpLock, ErrNoQuorum))},
-		"too late once more":   {slog.LevelDebug, after(2, OpRenew, failed(OpLock, ErrExpired))},
-		"taken in the end":     {slog.LevelInfo, after(2, OpLock, nil)},
-		"held in the end":      {slog.LevelDebug, after(2, OpLock, failed(OpLock, ErrHeld))},
+		"renewal finds a loss": {slog.LevelError, round(opRenew, failed(opRenew, ErrNotHeld))},
+		"a loss that was told": {slog.LevelDebug, after(1, opUnlock, failed(opUnlock, ErrNotHeld))},
+		"once more":            {slog.LevelDebug, after(1, opLock, failed(opLock, ErrNoQuorum))},
+		"too late once more":   {slog.LevelDebug, after(2, opRenew, failed(opLock, ErrExpired))},
+		"taken in the end":     {slog.LevelInfo, after(2, opLock, nil)},
+		"held in the end":      {slog.LevelDebug, after(2, opLock, failed(opLock, ErrHeld))},
 		"given up": {slog.LevelWarn, func(o Observer) {
-			o(ctx, &Event{Kind: EventWaited, Key: "k", Took: time.Second, Err: failed(OpLock, ErrNoQuorum)})
+			o(ctx, &Event{Kind: EventWaited, Key: "k", Took: time.Second, Err: failed(opLock, ErrNoQuorum)})
 		}},
-		"revokes nothing":         {slog.LevelDebug, round(OpRevoke, failed(OpRevoke, ErrNotHeld))},
+		"revokes nothing":         {slog.LevelDebug, round(opRevoke, failed(opRevoke, ErrNotHeld))},
 		"lets go":                 {slog.LevelDebug, func(o Observer) { o(ctx, &Event{Kind: EventLetGo, Key: "k"}) }},
-		"no quorum":               {slog.LevelWarn, round(OpLock, failed(OpLock, ErrNoQuorum))},
-		"no quorum for a renewal": {slog.LevelWarn, round(OpRenew, failed(OpRenew, ErrNoQuorum))},
-		"too late":                {slog.LevelWarn, round(OpLock, failed(OpLock, ErrExpired))},
-		"another error":           {slog.LevelWarn, round(OpLock, errors.New("what is that"))},
-		"taken":                   {slog.LevelDebug, round(OpLock, nil)},
-		"released":                {slog.LevelDebug, round(OpUnlock, nil)},
-		"held by another":         {slog.LevelDebug, round(OpLock, failed(OpLock, ErrHeld))},
-		"cancelled":               {slog.LevelDebug, round(OpLock, failed(OpLock, nil).endedBy(ctx, context.Canceled))},
-		"closed":                  {slog.LevelDebug, round(OpLock, failed(OpLock, ErrClosed))},
+		"no quorum":               {slog.LevelWarn, round(opLock, failed(opLock, ErrNoQuorum))},
+		"no quorum for a renewal": {slog.LevelWarn, round(opRenew, failed(opRenew, ErrNoQuorum))},
+		"too late":                {slog.LevelWarn, round(opLock, failed(opLock, ErrExpired))},
+		"another error":           {slog.LevelWarn, round(opLock, errors.New("what is that"))},
+		"taken":                   {slog.LevelDebug, round(opLock, nil)},
+		"released":                {slog.LevelDebug, round(opUnlock, nil)},
+		"held by another":         {slog.LevelDebug, round(opLock, failed(opLock, ErrHeld))},
+		"cancelled":               {slog.LevelDebug, round(opLock, failed(opLock, nil).endedBy(ctx, context.Canceled))},
+		"closed":                  {slog.LevelDebug, round(opLock, failed(opLock, ErrClosed))},
 		"begin of a wait":         {slog.LevelDebug, func(o Observer) { o(ctx, &Event{Kind: EventWait, Key: "k"}) }},
 		"wake":                    {slog.LevelDebug, func(o Observer) { o(ctx, &Event{Kind: EventWake, Key: "k", Why: wakeFree}) }},
 		"end of a wait":           {slog.LevelDebug, func(o Observer) { o(ctx, &Event{Kind: EventWaited, Key: "k", Took: time.Second, Err: nil}) }},
 		"end of a wait in vain": {slog.LevelDebug, func(o Observer) {
-			o(ctx, &Event{Kind: EventWaited, Key: "k", Took: time.Second, Err: failed(OpLock, ErrHeld)})
+			o(ctx, &Event{Kind: EventWaited, Key: "k", Took: time.Second, Err: failed(opLock, ErrHeld)})
 		}},
 		"up":              {slog.LevelInfo, master("up", nil)},
 		"old credentials": {slog.LevelWarn, master("up", errors.New("no new password"))},
@@ -101,12 +101,12 @@ func TestSlogObserverLevels(t *testing.T) {
 
 func TestSlogObserverSaysWhatHasHappened(t *testing.T) {
 	ctx := t.Context()
-	noQuorum := unasked(OpLock, "k", ErrNoQuorum, "")
+	noQuorum := unasked(opLock, "k", ErrNoQuorum, "")
 	all := logged(t, slog.LevelDebug, func(o Observer) {
-		o(ctx, &Event{Kind: EventRound, Op: OpLock, Key: "k", Took: time.Millisecond, Validity: time.Second})
-		o(ctx, &Event{Kind: EventRound, Op: OpUnlock, Key: "k", Took: time.Millisecond, Held: time.Minute})
-		o(ctx, &Event{Kind: EventRound, Op: OpLock, Key: "k", Took: time.Millisecond, Err: noQuorum})
-		o(ctx, &Event{Kind: EventRound, Op: OpLock, Key: "k", Took: time.Millisecond, Err: noQuorum, Failures: 2})
+		o(ctx, &Event{Kind: EventRound, Op: opLock, Key: "k", Took: time.Millisecond, Validity: time.Second})
+		o(ctx, &Event{Kind: EventRound, Op: opUnlock, Key: "k", Took: time.Millisecond, Held: time.Minute})
+		o(ctx, &Event{Kind: EventRound, Op: opLock, Key: "k", Took: time.Millisecond, Err: noQuorum})
+		o(ctx, &Event{Kind: EventRound, Op: opLock, Key: "k", Took: time.Millisecond, Err: noQuorum, Failures: 2})
 		o(ctx, &Event{Kind: EventWait, Key: "k"})
 		o(ctx, &Event{Kind: EventWake, Key: "k", Why: wakeExpiry})
 		o(ctx, &Event{Kind: EventWaited, Key: "k", Took: time.Second, Err: noQuorum})
@@ -318,7 +318,7 @@ func TestOutcomes(t *testing.T) {
 		ErrHeld: "held", ErrNoQuorum: "no_quorum", ErrExpired: "expired", ErrNotHeld: "not_held", ErrLost: "lost",
 		ErrMaxLifetime: "max_lifetime", ErrSecond: "second", ErrRefused: "refused", ErrClosed: "closed", errors.New("another"): "error", nil: "error",
 	} {
-		e := unasked(OpLock, "k", reason, "")
+		e := unasked(opLock, "k", reason, "")
 		require.Equal(t, want, Outcome(e))
 		require.Equal(t, want, Outcome(fmt.Errorf("wrapped: %w", e)))
 		if reason == nil {
@@ -331,8 +331,8 @@ func TestOutcomes(t *testing.T) {
 	require.Equal(t, "lost", Outcome(lostTo("k", secondEnded{errFake})))
 
 	noperm := &mux.ReplyError{Code: "NOPERM", Message: "NOPERM no permissions"}
-	vote := func(err error) Vote { return Vote{Verdict: VerdictFailed, Err: err} }
-	e := &RoundError{Op: OpLock, failure: failure{reason: ErrNoQuorum}, Votes: []Vote{vote(noperm), vote(&conn.RefusedError{}), {Verdict: VerdictYes}}}
+	vote := func(err error) Vote { return Vote{Verdict: voteFailed, Err: err} }
+	e := &RoundError{Op: opLock, failure: failure{reason: ErrNoQuorum}, Votes: []Vote{vote(noperm), vote(&conn.RefusedError{}), {Verdict: votedYes}}}
 	require.Equal(t, "refused", Outcome(e), "no quorum before a right is given, or the configuration is changed")
 	e.Votes[0] = vote(mux.ErrStalled)
 	require.Equal(t, "no_quorum", Outcome(e), "it may pass")
@@ -364,7 +364,7 @@ func TestObserverIsToldHowLongALockWasHeld(t *testing.T) {
 	ends := 0
 	for _, r := range rounds {
 		switch {
-		case r.Op == OpUnlock && ends < 3:
+		case r.Op == opUnlock && ends < 3:
 			require.GreaterOrEqual(t, r.Held, 2*time.Second)
 			require.Less(t, r.Held, 2*time.Second+100*time.Millisecond)
 			ends++

@@ -114,7 +114,7 @@ func TestObserverSeesTheWaiting(t *testing.T) {
 // the key and at the queue.
 func TestObserverIsToldOfNoQuestion(t *testing.T) {
 	var mu sync.Mutex
-	told := map[Op]int{}
+	told := map[string]int{}
 	observer := onEvent(EventRound, func(r *Event) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -140,7 +140,7 @@ func TestObserverIsToldOfNoQuestion(t *testing.T) {
 		time.Sleep(time.Second)
 		mu.Lock()
 		defer mu.Unlock()
-		require.Equal(t, map[Op]int{"lock": 3, "extend": 1, "unlock": 2}, told, "the waiter was refused once")
+		require.Equal(t, map[string]int{"lock": 3, "extend": 1, "unlock": 2}, told, "the waiter was refused once")
 	})
 }
 
@@ -158,7 +158,7 @@ func TestObserverIsToldWhichLockItIs(t *testing.T) {
 			rounds <- told{*r, r.TokenHash()}
 		}
 	})
-	next := func(op Op) told {
+	next := func(op string) told {
 		t.Helper()
 		r := conntest.Soon(t, string(op), rounds)
 		require.Equal(t, op, r.Op)
@@ -168,7 +168,7 @@ func TestObserverIsToldWhichLockItIs(t *testing.T) {
 	m := c.NewMutex("k", 30*time.Second, WithFence(), WithKeys("l"))
 	before := clock.Now()
 	require.NoError(t, m.TryLock(t.Context()))
-	lock := next(OpLock)
+	lock := next(opLock)
 	sum := sha256.Sum256([]byte(m.Token()))
 	require.Equal(t, binary.BigEndian.Uint64(sum[:]), lock.hash)
 	require.Equal(t, 30*time.Second, lock.TTL)
@@ -182,7 +182,7 @@ func TestObserverIsToldWhichLockItIs(t *testing.T) {
 	}
 	require.NoError(t, m.Extend(t.Context()))
 	require.NoError(t, m.Unlock(t.Context()))
-	for _, op := range []Op{OpExtend, OpUnlock} {
+	for _, op := range []string{opExtend, opUnlock} {
 		r := next(op)
 		require.Equal(t, lock.hash, r.hash)
 		require.Equal(t, lock.Fence, r.Fence)
@@ -191,12 +191,12 @@ func TestObserverIsToldWhichLockItIs(t *testing.T) {
 	for holders, options := range map[int][]Option{0: {WithShared()}, 4: {WithPermits(4)}, 1: nil} {
 		m := c.NewMutex("of many", 30*time.Second, options...)
 		require.NoError(t, m.TryLock(t.Context()))
-		r := next(OpLock)
+		r := next(opLock)
 		require.Equal(t, holders, r.Holders)
 		require.Nil(t, r.Keys)
 		require.Zero(t, r.Fence)
 		require.NoError(t, m.Release())
-		require.Equal(t, r.hash, next(OpUnlock).hash)
+		require.Equal(t, r.hash, next(opUnlock).hash)
 	}
 	for i, s := range c.Stats().Masters {
 		require.Len(t, s.RunID, 40)
@@ -216,7 +216,7 @@ func TestObserverIsToldOfAHandOver(t *testing.T) {
 	hashes := make(chan uint64, 10)
 	c := opened(t, masters.Addrs(), slices.Concat(
 		onEvent(EventRound, func(r *Event) {
-			if r.Op == OpLock && r.Err == nil {
+			if r.Op == opLock && r.Err == nil {
 				taken <- r.TokenHash()
 			}
 		}),
@@ -256,7 +256,7 @@ func TestObserverIsToldWhoLetsGoBeforeTheMasters(t *testing.T) {
 	var other *Mutex
 	observer := func(_ context.Context, e *Event) {
 		switch {
-		case e.Kind == EventRound && e.Op == OpLock:
+		case e.Kind == EventRound && e.Op == opLock:
 			locked = e.TokenHash()
 		case e.Kind == EventLetGo:
 			gone = append(gone, told{*e, e.TokenHash(), other.TryLock(context.Background())})
@@ -292,7 +292,7 @@ func TestObserverIsToldOfALockThatIsGivenBack(t *testing.T) {
 	var locked, back []uint64
 	observer := []Observer{func(_ context.Context, e *Event) {
 		switch {
-		case e.Kind == EventRound && e.Op == OpLock && e.Err == nil:
+		case e.Kind == EventRound && e.Op == opLock && e.Err == nil:
 			locked = append(locked, e.TokenHash())
 		case e.Kind == EventLetGo && e.GivenBack && e.Key == "k":
 			back = append(back, e.TokenHash())
@@ -339,9 +339,9 @@ func TestObserverIsToldOfARevocation(t *testing.T) {
 	var locked, revoked uint64
 	c := opened(t, masters.Addrs(), onEvent(EventRound, func(r *Event) {
 		switch r.Op {
-		case OpLock:
+		case opLock:
 			locked = r.TokenHash()
-		case OpRevoke:
+		case opRevoke:
 			revoked = r.TokenHash()
 			rounds <- *r
 		}

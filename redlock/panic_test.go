@@ -183,7 +183,7 @@ func TestLockThatIsGivenBackIsNotKeptAlive(t *testing.T) {
 	var m *Mutex
 	var held context.Context
 	observer := onEvent(EventRound, func(r *Event) {
-		if r.Op == OpLock && r.Err == nil && held == nil {
+		if r.Op == opLock && r.Err == nil && held == nil {
 			held, _ = m.KeepAlive(context.Background()) // or another goroutine that has seen Remaining
 			panic("the user's")
 		}

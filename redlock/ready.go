@@ -30,9 +30,9 @@ func (c *Client) Ready(ctx context.Context) error {
 		return e
 	}
 	for _, s := range masters {
-		v := Vote{Addr: s.Addr, Verdict: VerdictYes, Err: s.Err}
+		v := Vote{Addr: s.Addr, Verdict: votedYes, Err: s.Err}
 		if s.Err != nil {
-			v.Verdict = VerdictFailed
+			v.Verdict = voteFailed
 		}
 		e.Votes = append(e.Votes, v)
 	}

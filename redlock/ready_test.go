@@ -37,7 +37,7 @@ func TestReadySaysWhyAndWhen(t *testing.T) {
 	require.ErrorContains(t, err, "redlock: ready: too few masters answered (1 yes, 0 no, 2 failed")
 	var e *redlock.RoundError
 	require.ErrorAs(t, err, &e)
-	require.Equal(t, redlock.Op("ready"), e.Op)
+	require.Equal(t, string("ready"), e.Op)
 	require.Equal(t, "no_quorum", redlock.Outcome(err))
 	for i, v := range e.Votes {
 		require.Equal(t, masters.Addr(i), v.Addr)

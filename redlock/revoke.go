@@ -132,7 +132,7 @@ func checkRevocation(prefix, key, reason string, o *options) error {
 
 // revocable returns the tokens of those who hold the lock.
 func (c *Client) revocable(ctx context.Context, key string, o *options) (tokens []string, err error) {
-	t, err := c.census(ctx, OpRevoke, key, &options{shared: o.shared, permits: o.permits})
+	t, err := c.census(ctx, opRevoke, key, &options{shared: o.shared, permits: o.permits})
 	if err != nil {
 		return nil, err
 	}
@@ -153,11 +153,11 @@ func (c *Client) revocable(ctx context.Context, key string, o *options) (tokens 
 	case len(tokens) > 0:
 		return tokens, nil
 	case most+t.Silent() >= t.Quorum():
-		return nil, unasked(OpRevoke, key, ErrNoQuorum, "the masters that answered do not know who holds it")
+		return nil, unasked(opRevoke, key, ErrNoQuorum, "the masters that answered do not know who holds it")
 	case blocked != "":
-		return nil, unasked(OpRevoke, key, ErrNotHeld, blocked)
+		return nil, unasked(opRevoke, key, ErrNotHeld, blocked)
 	}
-	return nil, unasked(OpRevoke, key, ErrNotHeld, "")
+	return nil, unasked(opRevoke, key, ErrNotHeld, "")
 }
 
 // revoke revokes the lock that has the token, on one key, and tells the Observers.
@@ -165,7 +165,7 @@ func (c *Client) revoke(ctx context.Context, key, at, token, reason string, shar
 	k := c.round.Take()
 	defer c.round.Put(k)
 	e := c.revokeBy(ctx, k, key, at, token, reason, shared)
-	c.observeRound(ctx, OpRevoke, key, k, 0, e)
+	c.observeRound(ctx, opRevoke, key, k, 0, e)
 	return e
 }
 
@@ -187,7 +187,7 @@ func (c *Client) revokeBy(ctx context.Context, k *round.Call, key, at, token, re
 	if endless {
 		why = ErrHeld
 	}
-	e := c.failure(OpRevoke, key, k, err, why)
+	e := c.failure(opRevoke, key, k, err, why)
 	if endless {
 		e.note = "the key does not expire, and revoked it never would: if its holder is gone, delete it (redlock release --force)"
 	}
@@ -200,7 +200,7 @@ func (c *Client) revokeBy(ctx context.Context, k *round.Call, key, at, token, re
 func isEndless(votes []mux.Vote) bool {
 	endless := 0
 	for i := range votes {
-		if v := &votes[i]; v.Verdict == VerdictNo && v.Int == kind.Endless {
+		if v := &votes[i]; v.Verdict == mux.VerdictNo && v.Int == kind.Endless {
 			endless++
 		}
 	}

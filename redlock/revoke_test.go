@@ -549,7 +549,7 @@ func TestALongTombstoneIsFound(t *testing.T) {
 	token = m.secretly()
 	k.Read(&m.spec, []byte(token))
 	require.NoError(t, c.round.Mux.Do(t.Context(), &k.Op))
-	require.True(t, c.failure(OpUnlock, "k", k, nil, ErrNotHeld).revoked())
+	require.True(t, c.failure(opUnlock, "k", k, nil, ErrNotHeld).revoked())
 	require.ErrorIs(t, m.Unlock(t.Context()), ErrRevoked)
 }
 

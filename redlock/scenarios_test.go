@@ -766,8 +766,8 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	require.ErrorIs(t, err, redlock.ErrNoQuorum)
 	var round *redlock.RoundError
 	require.ErrorAs(t, err, &round)
-	require.Equal(t, redlock.VerdictYes, round.Votes[0].Verdict)
-	require.Equal(t, redlock.VerdictFailed, round.Votes[1].Verdict)
+	require.Equal(t, "yes", round.Votes[0].Verdict)
+	require.Equal(t, "failed", round.Votes[1].Verdict)
 	require.Error(t, round.Votes[1].Err)
 
 	ctx, cancel := context.WithCancel(t.Context())

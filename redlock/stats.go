@@ -120,7 +120,7 @@ func (s *stats) countWake(why string) {
 // whether the key was freed, or only renewed.
 func (s *stats) countNotified(e *RoundError) {
 	switch {
-	case e == nil || slices.ContainsFunc(e.Votes, func(v Vote) bool { return v.Verdict == VerdictYes }):
+	case e == nil || slices.ContainsFunc(e.Votes, func(v Vote) bool { return v.Verdict == votedYes }):
 		s.wokenFree.Add(1)
 	case e.reason == ErrHeld:
 		s.wokenHeld.Add(1)

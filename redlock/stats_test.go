@@ -49,12 +49,12 @@ func TestLatencyOf99Percent(t *testing.T) {
 // whether the lock was held.
 func TestWhatWasNotDecidedWasNotHeld(t *testing.T) {
 	var s stats
-	s.countNotified(&RoundError{Op: OpLock, failure: failure{ended: context.Canceled}})
-	s.countNotified(&RoundError{Op: OpLock, failure: failure{reason: ErrClosed}})
-	s.countNotified(&RoundError{Op: OpLock, failure: failure{reason: ErrNoQuorum}, Votes: []Vote{{Verdict: VerdictFailed}}})
+	s.countNotified(&RoundError{Op: opLock, failure: failure{ended: context.Canceled}})
+	s.countNotified(&RoundError{Op: opLock, failure: failure{reason: ErrClosed}})
+	s.countNotified(&RoundError{Op: opLock, failure: failure{reason: ErrNoQuorum}, Votes: []Vote{{Verdict: voteFailed}}})
 	require.Zero(t, s.wokenHeld.Load())
 	require.Zero(t, s.wokenFree.Load())
-	s.countNotified(&RoundError{Op: OpLock, failure: failure{reason: ErrHeld}, Votes: []Vote{{Verdict: VerdictNo}}})
+	s.countNotified(&RoundError{Op: opLock, failure: failure{reason: ErrHeld}, Votes: []Vote{{Verdict: votedNo}}})
 	require.EqualValues(t, 1, s.wokenHeld.Load())
 }
 

@@ -100,11 +100,11 @@ func (m *Mutex) Release() error {
 	switch {
 	case was == stateUnlocked:
 		c.releases.put(r)
-		return unasked(OpUnlock, m.spec.Key, ErrNotHeld, "not locked")
+		return unasked(opUnlock, m.spec.Key, ErrNotHeld, "not locked")
 	case closed:
-		return unasked(OpUnlock, m.spec.Key, ErrClosed, "")
+		return unasked(opUnlock, m.spec.Key, ErrClosed, "")
 	case was.over():
-		return unasked(OpUnlock, m.spec.Key, ErrNotHeld, "its validity had ended")
+		return unasked(opUnlock, m.spec.Key, ErrNotHeld, "its validity had ended")
 	}
 	return nil
 }
@@ -124,7 +124,7 @@ func (m *Mutex) unlock(ctx context.Context, linger bool) *RoundError {
 	}()
 	r.lingers, r.awaited = linger, true
 	if m.postRelease(ctx, r) == stateUnlocked {
-		return unasked(OpUnlock, m.spec.Key, ErrNotHeld, "not locked")
+		return unasked(opUnlock, m.spec.Key, ErrNotHeld, "not locked")
 	}
 	var err error
 	if r.shared {
@@ -140,7 +140,7 @@ func (m *Mutex) unlock(ctx context.Context, linger bool) *RoundError {
 	if e != nil {
 		e.blame(ctx, err)
 	}
-	c.observeRound(ctx, OpUnlock, m.spec.Key, &r.Call, 0, e)
+	c.observeRound(ctx, opUnlock, m.spec.Key, &r.Call, 0, e)
 	return e
 }
 

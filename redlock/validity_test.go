@@ -15,19 +15,19 @@ import (
 func TestValidityIsCountedFromTheStartOfEachRound(t *testing.T) {
 	const delay = 3 * time.Millisecond
 	for name, c := range map[string]struct {
-		op   Op
+		op   string
 		took time.Duration
 		do   func(ctx context.Context, m *Mutex) error
 	}{
-		"TryLock": {OpLock, delay, func(ctx context.Context, m *Mutex) error { return m.TryLock(ctx) }},
-		"Extend":  {OpExtend, delay, func(ctx context.Context, m *Mutex) error { return m.Extend(ctx) }},
-		"KeepAlive": {OpRenew, delay, func(ctx context.Context, m *Mutex) error {
+		"TryLock": {opLock, delay, func(ctx context.Context, m *Mutex) error { return m.TryLock(ctx) }},
+		"Extend":  {opExtend, delay, func(ctx context.Context, m *Mutex) error { return m.Extend(ctx) }},
+		"KeepAlive": {opRenew, delay, func(ctx context.Context, m *Mutex) error {
 			held, stop := m.KeepAlive(ctx)
 			defer stop()
 			time.Sleep(ttl / 4) // a renewal comes in between
 			return context.Cause(held)
 		}},
-		"recheck": {OpRecheck, delay, func(_ context.Context, m *Mutex) error {
+		"recheck": {opRecheck, delay, func(_ context.Context, m *Mutex) error {
 			m.client.rechecker.recheck([]*hold{&m.hold})
 			return nil
 		}},
@@ -35,7 +35,7 @@ func TestValidityIsCountedFromTheStartOfEachRound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			simulated(t, 3, Config{}, func(t *testing.T, client *Client, r *fakeRounds) {
 				m := client.NewMutex("k", ttl)
-				if c.op != OpLock {
+				if c.op != opLock {
 					require.NoError(t, m.TryLock(t.Context()))
 					time.Sleep(ttl / 4)
 				}

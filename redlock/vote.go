@@ -7,34 +7,33 @@ import (
 	"github.com/redburst/redburst/mux"
 )
 
-// A Verdict is what a master's answer means for an operation.
-type Verdict = mux.Verdict
-
-// The verdicts of a [Vote].
-const (
-	// VerdictPending: no answer came before the round was decided or cut short.
-	VerdictPending = mux.VerdictPending
-	// VerdictYes: the master did what it was asked.
-	VerdictYes = mux.VerdictYes
-	// VerdictNo: the key is another's there, or gone.
-	VerdictNo = mux.VerdictNo
-	// VerdictFailed: the master did not answer, or answered with an error.
-	VerdictFailed = mux.VerdictFailed
-)
-
 // A Vote is one master's part in a round.
 type Vote struct {
-	Addr    string        // the master's address, never with a password
-	Verdict Verdict       // what it said
+	Addr string // the master's address, never with a password
+	// Verdict is what it said:
+	//
+	//	yes      it did what it was asked
+	//	no       the key is another's there, or gone
+	//	failed   it did not answer, or answered with an error
+	//	pending  no answer came before the round was decided or cut short
+	Verdict string
 	RTT     time.Duration // from the round's start to its answer; 0 without one
 	Err     error         // why it failed; nil if it did not
 }
+
+// The verdicts.
+const (
+	votedYes    = "yes"
+	votedNo     = "no"
+	voteFailed  = "failed"
+	votePending = "pending"
+)
 
 // appendVotes appends the votes, with nothing of the token in their errors.
 func appendVotes(dst []Vote, masters addresses, votes []mux.Vote, token []byte) []Vote {
 	for i := range votes {
 		v := &votes[i]
-		dst = append(dst, Vote{masters.at(i), v.Verdict, v.RTT, redacted(v.Err, token)})
+		dst = append(dst, Vote{masters.at(i), v.Verdict.String(), v.RTT, redacted(v.Err, token)})
 	}
 	return dst
 }

@@ -583,12 +583,12 @@ func (w *wait) intend(ctx context.Context) {
 	w.waiter.subscription.ask(ctx, &c.core, k) // an intent is a courtesy, so its error does not matter
 	for i := range k.Op.Votes {
 		switch v := &k.Op.Votes[i]; {
-		case v.Verdict == VerdictYes:
+		case v.Verdict == mux.VerdictYes:
 			w.waiter.renewAt = c.now() + kind.IntentPause
 		case v.Err != nil && permanent(v.Err): // no second line in the master's ACL LOG
 			w.intentAskedAt = clock.Forever
 			continue
-		case v.Verdict == VerdictNo || !k.Op.Asked.Has(i):
+		case v.Verdict == mux.VerdictNo || !k.Op.Asked.Has(i):
 			continue
 		}
 		w.intent = token // it is there, or may be there on a master whose answer has not come

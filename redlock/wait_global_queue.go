@@ -331,7 +331,7 @@ func (gq *globalQueues) awaitPredecessor(ctx context.Context, t *ticket, sub *wa
 	k.Request.Reset()
 	kind.Plain{}.Look(&k.Request, notice)
 	v, err := gq.askMaster(ctx, sub, k, at.master)
-	if err == nil && v.Verdict == VerdictNo {
+	if err == nil && v.Verdict == mux.VerdictNo {
 		return true, nil
 	}
 	sub.end()
@@ -348,7 +348,7 @@ func (gq *globalQueues) askMaster(ctx context.Context, sub *waiterSubscription, 
 		return nil, err
 	}
 	v := &k.Op.Votes[master]
-	if v.Verdict == VerdictYes || v.Verdict == VerdictNo {
+	if v.Verdict == mux.VerdictYes || v.Verdict == mux.VerdictNo {
 		return v, nil
 	}
 	var reply *mux.ReplyError
@@ -388,7 +388,7 @@ func (gq *globalQueues) readPlace(k *round.Call) (place, of int) {
 		return 0, 0
 	}
 	for i := range k.Op.Votes {
-		if v := &k.Op.Votes[i]; v.Verdict == VerdictYes {
+		if v := &k.Op.Votes[i]; v.Verdict == mux.VerdictYes {
 			numbers := v.Reply.Elems()
 			first, _ := numbers.Next()
 			second, _ := numbers.Next()

@@ -304,7 +304,7 @@ func (qs *localQueues) noteFailure(e *RoundError, keys ...string) {
 }
 
 // foundHeld marks a queue whose lock another process holds. It has no key: the callers of leave add that.
-var foundHeld = unasked(OpLock, "", ErrHeld, "")
+var foundHeld = unasked(opLock, "", ErrHeld, "")
 
 // noteHeld notes that another process holds a lock on the keys, unless the queues know that the lock is held.
 func (qs *localQueues) noteHeld(keys ...string) {

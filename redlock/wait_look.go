@@ -117,7 +117,7 @@ func (ss *subscriptions) read(ctx context.Context, s *round.Spec, sub *waiterSub
 	into.ends = slices.Grow(into.ends[:0], n*slots)[:n*slots] // all of them are set
 	for i := range k.Op.Votes {
 		v := &k.Op.Votes[i]
-		answered := v.Verdict == VerdictYes || v.Verdict == VerdictNo
+		answered := v.Verdict == mux.VerdictYes || v.Verdict == mux.VerdictNo
 		if !answered || !notifying.Has(i) {
 			into.untracked = into.untracked.With(i)
 		}

@@ -107,7 +107,7 @@ func TestAReleasedSlotIsTriedAtOnce(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	var failed atomic.Int64
 	c := opened(t, masters.Addrs(), onEvent(EventRound, func(r *Event) {
-		if r.Op == OpLock && r.Err != nil {
+		if r.Op == opLock && r.Err != nil {
 			failed.Add(1)
 		}
 	}))

@@ -30,7 +30,6 @@ type recorded struct {
 	*redlock.Client
 	file string
 	rec  *flight.Recorder
-	told redlock.Observer
 }
 
 func record(t *testing.T, masters []string, owner string) *recorded {
@@ -41,7 +40,6 @@ func record(t *testing.T, masters []string, owner string) *recorded {
 	require.NoError(t, err)
 	cfg, err := r.rec.Attach(redlock.Config{Masters: masters, Owner: owner})
 	require.NoError(t, err)
-	r.told = cfg.Observers[0]
 	r.Client, err = redlock.Open(t.Context(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { r.Close(); r.rec.Close() })
@@ -265,19 +263,15 @@ func TestWhatHappenedIsText(t *testing.T) {
 func TestTenThousandEventsAreDrawn(t *testing.T) {
 	masters := redlocktest.Start(t, 6)
 	a, b := overlap(t, masters, "lock:report", "a@web-1")
-	votes := []redlock.Vote{{Verdict: redlock.VerdictYes}, {Verdict: redlock.VerdictYes}, {Verdict: redlock.VerdictPending}}
-	for i := range 10_000 {
-		r := redlock.Event{Kind: redlock.EventRound, Op: redlock.OpLock, Key: fmt.Sprintf("lock:%03d", i%300), Votes: votes, Asked: 3, TTL: time.Minute, Validity: time.Minute, Holders: 1}
-		switch i % 4 {
-		case 1:
-			r.Op = redlock.OpRenew
-		case 2:
-			r.Err = redlock.ErrHeld
-		case 3:
-			r.Op, r.Validity = redlock.OpUnlock, 0
-		}
-		b.told(t.Context(), &r)
+	for i := range 2500 { // each of which is four
+		key := fmt.Sprintf("lock:%03d", i%300)
+		m := b.NewMutex(key, time.Minute)
+		require.NoError(t, m.TryLock(t.Context()))
+		require.ErrorIs(t, b.NewMutex(key, time.Minute).TryLock(t.Context()), redlock.ErrHeld)
+		require.NoError(t, m.Extend(t.Context()))
+		require.NoError(t, m.Unlock(t.Context()))
 	}
+	require.Eventually(t, func() bool { return b.Stats().EventsWaiting == 0 }, time.Minute, time.Millisecond)
 	file := explained(t, []*recorded{a, b})
 	p := reads(t, file)
 	info, err := os.Stat(file)

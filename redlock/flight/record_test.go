@@ -143,9 +143,9 @@ func TestLargeEventsFit(t *testing.T) {
 	e := redlock.Event{Kind: redlock.EventRound}
 	for i := range 64 {
 		e.Keys = append(e.Keys, fmt.Sprint(i, long))
-		e.Votes = append(e.Votes, redlock.Vote{Verdict: redlock.VerdictFailed, Err: errors.New(fmt.Sprint(i, long))})
+		e.Votes = append(e.Votes, redlock.Vote{Verdict: "failed", Err: errors.New(fmt.Sprint(i, long))})
 	}
-	e.Key, e.Op = long, redlock.OpExtend
+	e.Key, e.Op = long, record.OpExtend
 	for range 50 {
 		rec.ring.record(0, &e)
 	}
@@ -162,10 +162,10 @@ func TestLargeEventsFit(t *testing.T) {
 func TestAVoteThatWasWithheldHasItsReason(t *testing.T) {
 	t.Parallel()
 	rec := newRecorder(t, Options{})
-	rec.ring.record(0, &redlock.Event{Kind: redlock.EventRound, Op: redlock.OpLock, Key: "k", Votes: []redlock.Vote{
-		{Verdict: redlock.VerdictYes, RTT: 5}, {Verdict: redlock.VerdictPending, Err: errors.New("it may not vote yet")}, {Verdict: redlock.VerdictPending}}})
+	rec.ring.record(0, &redlock.Event{Kind: redlock.EventRound, Op: record.OpLock, Key: "k", Votes: []redlock.Vote{
+		{Verdict: "yes", RTT: 5}, {Verdict: "pending", Err: errors.New("it may not vote yet")}, {Verdict: "pending"}}})
 	rounds := of(read(t, bytesOf(t, rec)), record.KindRound)
-	require.Equal(t, []record.Vote{{Verdict: redlock.VerdictYes, RTT: 5}, {Verdict: redlock.VerdictFailed, Err: "it may not vote yet"}, {Verdict: redlock.VerdictPending}}, rounds[0].Votes)
+	require.Equal(t, []record.Vote{{Verdict: record.Yes, RTT: 5}, {Verdict: record.Failed, Err: "it may not vote yet"}, {Verdict: record.Pending}}, rounds[0].Votes)
 }
 
 // Events that the Recorder was too slow for are counted in the record, with the time of the first and the last.

@@ -170,7 +170,7 @@ func (a *attached) observe(_ context.Context, e *redlock.Event) {
 	a.recorder.ring.record(a.place, e)
 	switch outcome := redlock.Outcome(e.Err); {
 	case e.Kind == redlock.EventLost && outcome != "closed" && outcome != "revoked",
-		e.Kind == redlock.EventRound && outcome == "not_held" && e.Failures == 0 && e.Op != redlock.OpLock && e.Op != redlock.OpRevoke:
+		e.Kind == redlock.EventRound && outcome == "not_held" && e.Failures == 0 && e.Op != record.OpLock && e.Op != record.OpRevoke:
 		a.lost()
 	}
 }

@@ -131,7 +131,7 @@ func TestRecordSaysWhatAClientHasDone(t *testing.T) {
 	rounds := of(r, record.KindRound)
 	require.Len(t, rounds, 3)
 	lock, refused, unlock := rounds[0], rounds[1], rounds[2]
-	require.Equal(t, redlock.OpLock, lock.Op)
+	require.Equal(t, record.OpLock, lock.Op)
 	require.Equal(t, "ok", lock.Outcome)
 	require.Equal(t, "k", lock.Key)
 	require.Equal(t, []string{"p:k", "p:l"}, lock.Keys)
@@ -144,7 +144,7 @@ func TestRecordSaysWhatAClientHasDone(t *testing.T) {
 	require.Less(t, lock.Began, lock.Boot)
 	require.WithinRange(t, lock.Wall, before.Add(-time.Millisecond), time.Now())
 	require.Equal(t, "held", refused.Outcome)
-	require.Equal(t, redlock.OpUnlock, unlock.Op)
+	require.Equal(t, record.OpUnlock, unlock.Op)
 	require.Equal(t, lock.Token, unlock.Token)
 	require.Positive(t, unlock.Held)
 	waited := of(r, record.KindWaited)
@@ -175,7 +175,7 @@ func TestRingKeepsTheLastEvents(t *testing.T) {
 		running.Go(func() {
 			for n := range each {
 				cfg.Observers[0](t.Context(), &redlock.Event{Kind: redlock.EventWaited, Key: fmt.Sprint("key ", i), Took: time.Duration(n), Err: nil})
-				cfg.Observers[0](t.Context(), &redlock.Event{Kind: redlock.EventRound, Op: redlock.OpLock, Key: fmt.Sprint("key ", n), Votes: make([]redlock.Vote, 5)})
+				cfg.Observers[0](t.Context(), &redlock.Event{Kind: redlock.EventRound, Op: record.OpLock, Key: fmt.Sprint("key ", n), Votes: make([]redlock.Vote, 5)})
 			}
 		})
 	}
@@ -542,10 +542,10 @@ func TestErrorsOfTheProgramDoNoHarm(t *testing.T) {
 			func() { o(t.Context(), &redlock.Event{Kind: redlock.EventWaited, Key: "its end", Took: 0, Err: err}) },
 			func() { o(t.Context(), &redlock.Event{Kind: redlock.EventLost, Key: "its loss", Err: err}) },
 			func() {
-				o(t.Context(), &redlock.Event{Kind: redlock.EventRound, Op: redlock.OpLock, Key: "its round", Err: err})
+				o(t.Context(), &redlock.Event{Kind: redlock.EventRound, Op: record.OpLock, Key: "its round", Err: err})
 			},
 			func() {
-				o(t.Context(), &redlock.Event{Kind: redlock.EventRound, Op: redlock.OpLock, Key: "its vote", Votes: []redlock.Vote{{Verdict: redlock.VerdictFailed, Err: err}}})
+				o(t.Context(), &redlock.Event{Kind: redlock.EventRound, Op: record.OpLock, Key: "its vote", Votes: []redlock.Vote{{Verdict: "failed", Err: err}}})
 			},
 		}
 	}

@@ -269,7 +269,7 @@ func (r *ring) flag(is bool) {
 
 // round adds what an event says of a round.
 func (r *ring) round(e *redlock.Event, outcome, detail string, hash uint64, failures []string) {
-	r.text(string(e.Op))
+	r.text(e.Op)
 	r.text(outcome)
 	r.text(detail)
 	r.flag(e.Started > 0)
@@ -284,20 +284,32 @@ func (r *ring) round(e *redlock.Event, outcome, detail string, hash uint64, fail
 	for i := range e.Votes {
 		v := &e.Votes[i]
 		if !hasFailed(v) {
-			r.body = append(r.body, byte(v.Verdict))
+			r.body = append(r.body, byte(verdictOf(v)))
 			r.u(duration(v.RTT))
 			continue
 		}
-		r.body = append(r.body, byte(redlock.VerdictFailed))
+		r.body = append(r.body, byte(record.Failed))
 		r.text(failures[failed])
 		failed++
 	}
 }
 
+func verdictOf(v *redlock.Vote) record.Verdict {
+	switch v.Verdict {
+	case "yes":
+		return record.Yes
+	case "no":
+		return record.No
+	case "failed":
+		return record.Failed
+	}
+	return record.Pending
+}
+
 // hasFailed reports whether a vote has a reason to be recorded. One that was withheld until the timeout has, too: its
 // master may have answered.
 func hasFailed(v *redlock.Vote) bool {
-	return v.Verdict == redlock.VerdictFailed || v.Verdict == redlock.VerdictPending && v.Err != nil
+	return v.Verdict == "failed" || v.Verdict == "pending" && v.Err != nil
 }
 
 func (r *ring) master(kind record.Kind, client int, at time.Duration, m *redlock.MasterStats) {

@@ -68,16 +68,16 @@ func (d *demo) showTaking(ctx context.Context, lock *redlock.Mutex) error {
 	for _, v := range round.Votes {
 		row := []cell{{v.Addr, plain}, {"-", dim}, {}}
 		switch {
-		case v.Verdict == redlock.VerdictYes:
+		case v.Verdict == "yes":
 			yes++
 			row[1], row[2] = cell{brief(v.RTT), plain}, cell{"yes", green}
 			if yes == d.quorum() {
 				row[2].text = fmt.Sprintf("yes   %d of %d: taken", yes, len(d.masters))
 			}
-		case v.Verdict == redlock.VerdictPending && has[v.Addr]:
+		case v.Verdict == "pending" && has[v.Addr]:
 			late++
 			row[1], row[2] = cell{"late", dim}, cell{"yes", dim}
-		case v.Verdict == redlock.VerdictFailed:
+		case v.Verdict == "failed":
 			row[2] = cell{without(v.Err, v.Addr), red}
 		default:
 			row[2] = cell{"no", red}

@@ -24,7 +24,7 @@ func recordIn(t *testing.T, name string) (outcomes []string, r *record.Record) {
 func roundsOf(r *record.Record) (outcomes []string) {
 	for e := range r.Events() {
 		if e.Kind == record.KindRound {
-			outcomes = append(outcomes, string(e.Op)+" "+e.Outcome)
+			outcomes = append(outcomes, e.Op+" "+e.Outcome)
 		}
 	}
 	return outcomes

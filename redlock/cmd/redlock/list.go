@@ -315,8 +315,8 @@ func leaderOf(lock redlock.LockInfo) (leader redlock.Holder, ok bool) {
 		switch longer := uint64(h.TTL) > uint64(leader.TTL); { // below 0 is the longest
 		case !ok:
 			leader, ok = h, true
-		case h.Held != leader.Held || lock.Kind != redlock.KindShared && lock.Kind != redlock.KindPermits:
-		case longer == (lock.Kind == redlock.KindShared):
+		case h.Held != leader.Held || lock.Kind != "shared" && lock.Kind != "permits":
+		case longer == (lock.Kind == "shared"):
 			leader = h
 		}
 	}
@@ -328,9 +328,9 @@ func heldBy(lock redlock.LockInfo) string {
 	switch {
 	case lock.Kind == "":
 		return "nobody"
-	case lock.Kind == redlock.KindOther:
+	case lock.Kind == "other":
 		return lock.Holders[0].Other
-	case lock.Kind == redlock.KindPermits:
+	case lock.Kind == "permits":
 		if lock.Used < 0 {
 			return "not counted, of " + plural(lock.Permits, "permit")
 		}
@@ -382,10 +382,10 @@ func (l *lister) detail(lock redlock.LockInfo) {
 		l.out.printf("\n")
 	}
 	text := fmt.Sprintf("%s: %s, held by %s", lock.Key, cmp.Or(string(lock.Kind), "free"), heldBy(lock))
-	if lock.Kind == redlock.KindPlain && lock.Holders[0].Left {
+	if lock.Kind == "plain" && lock.Holders[0].Left {
 		text = fmt.Sprintf("%s: %s, and nobody runs it", lock.Key, heldBy(lock))
 	}
-	if lock.Kind == redlock.KindOther {
+	if lock.Kind == "other" {
 		text = lock.Key + ": " + lock.Holders[0].Other
 	}
 	if lock.Fence != 0 {

@@ -161,7 +161,7 @@ func all(masters ...redlock.MasterStats) []redlock.MasterStats { return masters 
 func TestVotesTellOfARestart(t *testing.T) {
 	w := new(monitor)
 	w.acquired(nil)
-	w.round(&redlock.Event{Op: "renew", Votes: []redlock.Vote{{Verdict: redlock.VerdictFailed, Err: fmt.Errorf("a: %w", &mux.QuarantineError{})}}})
+	w.round(&redlock.Event{Op: "renew", Votes: []redlock.Vote{{Verdict: "failed", Err: fmt.Errorf("a: %w", &mux.QuarantineError{})}}})
 	require.Contains(t, w.aftermath(redlock.ErrLost, true, nil), "another may have held it")
 }
 

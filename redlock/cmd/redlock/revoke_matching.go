@@ -40,9 +40,9 @@ type found struct {
 // kindOptions say what kind of lock it is.
 func kindOptions(lock redlock.LockInfo) []redlock.Option {
 	switch lock.Kind {
-	case redlock.KindShared:
+	case "shared":
 		return []redlock.Option{redlock.WithShared()}
-	case redlock.KindPermits:
+	case "permits":
 		return []redlock.Option{redlock.WithPermits(lock.Permits)}
 	}
 	return nil
@@ -98,12 +98,12 @@ func (r *revoker) find(ctx context.Context, client *redlock.Client) (all []found
 			}
 		}
 		switch {
-		case len(f.holders) == 0, lock.Kind == redlock.KindOther:
+		case len(f.holders) == 0, lock.Kind == "other":
 			continue
-		case lock.Kind == redlock.KindForeign:
+		case lock.Kind == "foreign":
 			foreign++
 			continue
-		case lock.Kind == redlock.KindShared:
+		case lock.Kind == "shared":
 			f.more = max(0, lock.Readers-len(f.holders))
 		}
 		if all = append(all, f); len(all) > r.most {

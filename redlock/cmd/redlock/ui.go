@@ -394,7 +394,7 @@ func (s *uiServer) revoke(w http.ResponseWriter, r *http.Request) {
 		answer(http.StatusConflict, "nobody holds it any more")
 		return
 	}
-	if lock.Kind == redlock.KindOther {
+	if lock.Kind == "other" {
 		answer(http.StatusConflict, "it is "+lock.Holders[0].Other)
 		return
 	}

@@ -73,7 +73,7 @@ type uiWaiter struct {
 }
 
 // rowID tells rows apart. A key need not be UTF-8, as JSON is, and can be longer than an address.
-func rowID(kind redlock.LockKind, key string) string {
+func rowID(kind string, key string) string {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(string(kind)+" "+key)))
 }
 

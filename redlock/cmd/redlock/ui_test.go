@@ -200,7 +200,7 @@ func TestThePageIsToldOfLocksMastersAndClients(t *testing.T) {
 		}
 		return event == "locks" && strings.Contains(string(data), `"key":"lock:\u003ci\u003e"`) && strings.Contains(string(data), `"holder":"\u003cb\u003eme"`)
 	})
-	c.events("/watch?row="+rowID(redlock.KindPlain, "lock:<i>"), func(event string, data []byte) bool {
+	c.events("/watch?row="+rowID("plain", "lock:<i>"), func(event string, data []byte) bool {
 		return strings.Contains(string(data), `"state":"held"`)
 	})
 	require.NoError(t, holder.Process.Signal(syscall.SIGTERM))
@@ -210,7 +210,7 @@ func TestThePageIsToldOfLocksMastersAndClients(t *testing.T) {
 		seen[event] = true
 		var m struct{ Gone []string }
 		json.Unmarshal(data, &m)
-		gone = gone || slices.Contains(m.Gone, rowID(redlock.KindPlain, "lock:<i>")) || event == "locks" && strings.Contains(string(data), `"reset":true,`) && !strings.Contains(string(data), "lock:")
+		gone = gone || slices.Contains(m.Gone, rowID("plain", "lock:<i>")) || event == "locks" && strings.Contains(string(data), `"reset":true,`) && !strings.Contains(string(data), "lock:")
 		hung := event == "masters" && !strings.Contains(string(data[strings.LastIndex(string(data), `"master"`):]), `"phase":"up"`)
 		if hung {
 			seen["hung"] = true
@@ -294,7 +294,7 @@ func TestThePageRevokesWhomItHasShown(t *testing.T) {
 		row := newUILock(lock, time.Now())
 		s.live.rows = map[string]*uiLock{row.ID: row} // the list is looked at before the next one has the lock
 	}
-	row := s.live.rows[rowID(redlock.KindPlain, "k")]
+	row := s.live.rows[rowID("plain", "k")]
 	require.NoError(t, first.Unlock(t.Context()))
 	require.NoError(t, second.TryLock(t.Context()))
 	answer := httptest.NewRecorder()
@@ -304,7 +304,7 @@ func TestThePageRevokesWhomItHasShown(t *testing.T) {
 }
 
 // row waits until the page shows as many holders of a lock, and returns its row.
-func (c *uiClient) row(kind redlock.LockKind, key string, holders int) (row *uiLock) {
+func (c *uiClient) row(kind string, key string, holders int) (row *uiLock) {
 	c.Helper()
 	c.events("/events", func(event string, data []byte) bool {
 		var m struct{ Set []*uiLock }
@@ -348,7 +348,7 @@ func TestThePageRevokesNobodyWhoCameLater(t *testing.T) {
 	client, err := redlock.Open(t.Context(), redlock.Config{Masters: masters.Addrs()})
 	require.NoError(t, err)
 	defer client.Close()
-	for kind, opt := range map[redlock.LockKind]redlock.Option{redlock.KindShared: redlock.WithShared(), redlock.KindPermits: redlock.WithPermits(4)} {
+	for kind, opt := range map[string]redlock.Option{"shared": redlock.WithShared(), "permits": redlock.WithPermits(4)} {
 		var all []*redlock.Mutex
 		hold := func() {
 			m := client.NewMutex("k-"+string(kind), time.Hour, opt)
@@ -383,13 +383,13 @@ func TestThePageTellsKeysApartWhateverTheyAre(t *testing.T) {
 	}
 	ids := map[string]bool{}
 	for key := range held {
-		row := c.row(redlock.KindPlain, key, 1)
+		row := c.row("plain", key, 1)
 		require.False(t, ids[row.ID], "%.10q has the row of another key", key)
 		ids[row.ID] = true
 		c.events("/watch?row="+row.ID, func(_ string, data []byte) bool { return strings.Contains(string(data), `"state":"held"`) })
 	}
-	require.Equal(t, `k\xff`, c.row(redlock.KindPlain, "k\xff", 1).Key)
-	require.Equal(t, http.StatusOK, c.revokeShown(c.row(redlock.KindPlain, "k\xff", 1)))
+	require.Equal(t, `k\xff`, c.row("plain", "k\xff", 1).Key)
+	require.Equal(t, http.StatusOK, c.revokeShown(c.row("plain", "k\xff", 1)))
 	for key, m := range held {
 		err := m.Extend(t.Context())
 		require.Equal(t, key == "k\xff", errors.Is(err, redlock.ErrRevoked), "%.10q: %v", key, err)

@@ -165,12 +165,12 @@ func (t *Telemetry) told(ctx context.Context, e *redlock.Event) {
 	switch e.Kind {
 	case redlock.EventRound:
 		outcome := redlock.Outcome(e.Err)
-		t.record(ctx, t.rounds, e.Took, e.Key, string(e.Op), outcome)
+		t.record(ctx, t.rounds, e.Took, e.Key, e.Op, outcome)
 		if e.Held != 0 {
 			t.record(ctx, t.holds, e.Held, e.Key, "", "")
 		}
 		if traced {
-			add("redlock.round", keyOperation.String(string(e.Op)), keyOutcome.String(outcome), keyDuration.Float64(e.Took.Seconds()))
+			add("redlock.round", keyOperation.String(e.Op), keyOutcome.String(outcome), keyDuration.Float64(e.Took.Seconds()))
 		}
 	case redlock.EventWait:
 		if traced {

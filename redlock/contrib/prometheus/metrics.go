@@ -67,7 +67,7 @@ func (m *Metrics) Observer() redlock.Observer { return m.told }
 func (m *Metrics) told(_ context.Context, e *redlock.Event) {
 	switch e.Kind {
 	case redlock.EventRound:
-		m.observe(m.rounds, e.Took, e.Key, string(e.Op), redlock.Outcome(e.Err))
+		m.observe(m.rounds, e.Took, e.Key, e.Op, redlock.Outcome(e.Err))
 		if e.Held != 0 {
 			m.observe(m.holds, e.Held, e.Key)
 		}

@@ -60,8 +60,6 @@ import (
 	"iter"
 	"slices"
 	"time"
-
-	"github.com/redburst/redburst/redlock"
 )
 
 // The format.
@@ -162,7 +160,7 @@ type Event struct {
 	Outcome string
 	Detail  string
 
-	Op       redlock.Op
+	Op       string
 	Began    time.Duration // since boot; 0 if no master was asked. Of KindDropped, when the first of the missing ones happened
 	Took     time.Duration
 	Validity time.Duration // also of KindHandedOver
@@ -193,10 +191,30 @@ type Event struct {
 // A Vote is a redlock.Vote. Its master is the one in the same place of Client.Masters, until an event of a master shows that place
 // with another address.
 type Vote struct {
-	Verdict redlock.Verdict
+	Verdict Verdict
 	RTT     time.Duration
 	Err     string
 }
+
+// The operations of rounds.
+const (
+	OpLock    = "lock"
+	OpExtend  = "extend"
+	OpUnlock  = "unlock"
+	OpRenew   = "renew"
+	OpRecheck = "recheck"
+	OpRevoke  = "revoke"
+)
+
+// A Verdict is that of a redlock.Vote, in one byte.
+type Verdict byte
+
+const (
+	Pending Verdict = iota
+	Yes
+	No
+	Failed
+)
 
 // A Record is what was read.
 type Record struct {
@@ -415,7 +433,7 @@ func (d *decoder) event(body []byte) (*Event, bool) {
 	e.Key = d.text()
 	switch e.Kind {
 	case KindRound:
-		e.Op = redlock.Op(d.text())
+		e.Op = d.text()
 		e.Outcome, e.Detail = d.text(), d.text()
 		asked := d.byte() > 0
 		e.Took = d.d()
@@ -436,8 +454,8 @@ func (d *decoder) event(body []byte) (*Event, bool) {
 			e.Votes = make([]Vote, 0, n)
 		}
 		for range n {
-			v := Vote{Verdict: redlock.Verdict(d.byte())}
-			if v.Verdict == redlock.VerdictFailed {
+			v := Vote{Verdict: Verdict(d.byte())}
+			if v.Verdict == Failed {
 				v.Err = d.text()
 			} else {
 				v.RTT = d.d()

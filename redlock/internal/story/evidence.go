@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/internal/record"
 )
 
@@ -29,7 +28,7 @@ func (s *Story) watch() {
 // A ballot is what a master has said in a round on a hold.
 type ballot struct {
 	*Round
-	verdict redlock.Verdict
+	verdict record.Verdict
 }
 
 // ballots are what each master has said of a hold, but to its release.
@@ -37,7 +36,7 @@ func (h *Hold) ballots() map[string][]ballot {
 	if h.said == nil {
 		h.said = map[string][]ballot{}
 		for _, r := range h.rounds {
-			if r.Op == redlock.OpUnlock {
+			if r.Op == record.OpUnlock {
 				continue
 			}
 			for i, v := range r.Votes {
@@ -63,7 +62,7 @@ func (h *Hold) work() (n int) {
 // yesOf returns the latest round on a hold that began before a time and in which a master said yes; nil if there is none.
 func (h *Hold) yesOf(master string, before time.Time) (yes *Round) {
 	for _, b := range h.ballots()[master] {
-		if b.verdict == redlock.VerdictYes && b.From.Before(before) && (yes == nil || b.At.After(yes.At)) {
+		if b.verdict == record.Yes && b.From.Before(before) && (yes == nil || b.At.After(yes.At)) {
 			yes = b.Round
 		}
 	}

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
-	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/internal/record"
 )
 
@@ -292,13 +291,13 @@ type pageWait struct {
 }
 
 type pageRound struct {
-	Keys   []int      `json:"keys"`
-	Party  int        `json:"party"`
-	From   int64      `json:"from"`
-	At     int64      `json:"at"`
-	Op     redlock.Op `json:"op"`
-	Said   string     `json:"said"`
-	Detail int        `json:"detail,omitempty"`
+	Keys   []int  `json:"keys"`
+	Party  int    `json:"party"`
+	From   int64  `json:"from"`
+	At     int64  `json:"at"`
+	Op     string `json:"op"`
+	Said   string `json:"said"`
+	Detail int    `json:"detail,omitempty"`
 	pageVotes
 }
 
@@ -413,7 +412,7 @@ func (s *Story) drawables(key string) (all []drawable) {
 		}
 	}
 	for _, r := range s.Rounds {
-		if names := r.names(); of(r.Party, names...) && !(r.Op == redlock.OpLock && r.Outcome == "ok") { // that is a hold
+		if names := r.names(); of(r.Party, names...) && !(r.Op == record.OpLock && r.Outcome == "ok") { // that is a hold
 			found := r.Token != 0 && tokens[[2]uint64{uint64(r.Party.place), r.Token}]
 			all = append(all, drawable{rank: rank(names, found, 0, 4, 5), at: r.At, round: r})
 		}
@@ -575,11 +574,11 @@ func (d *pageData) votes(r *Round) (v pageVotes) {
 	letters := make([]byte, len(r.Votes))
 	for i, x := range r.Votes {
 		switch x.Verdict {
-		case redlock.VerdictYes:
+		case record.Yes:
 			letters[i] = 'y'
-		case redlock.VerdictNo:
+		case record.No:
 			letters[i] = 'n'
-		case redlock.VerdictPending:
+		case record.Pending:
 			letters[i] = 'p'
 		default:
 			letters[i] = 'f'

@@ -147,9 +147,9 @@ func TestPageSaysWhatItLeavesOut(t *testing.T) {
 	s, _ := twoHave(t, "k")
 	const events = 30_000
 	huge := made(t, "busy", func(o redlock.Observer) {
-		votes := []redlock.Vote{{Verdict: redlock.VerdictYes}, {Verdict: redlock.VerdictYes}, {Verdict: redlock.VerdictPending}}
+		votes := []redlock.Vote{{Verdict: "yes"}, {Verdict: "yes"}, {Verdict: "pending"}}
 		for i := range events {
-			o(t.Context(), &redlock.Event{Kind: redlock.EventRound, Op: redlock.OpLock, Key: fmt.Sprint("lock:", i), Votes: votes, Asked: 3, Validity: time.Second, TTL: time.Second, Holders: 1})
+			o(t.Context(), &redlock.Event{Kind: redlock.EventRound, Op: record.OpLock, Key: fmt.Sprint("lock:", i), Votes: votes, Asked: 3, Validity: time.Second, TTL: time.Second, Holders: 1})
 		}
 	})
 	told := story.Tell(append(s.sources(), story.Source{Name: "huge", Record: huge}), time.Second)
@@ -169,7 +169,7 @@ func TestPageSaysWhatItLeavesOut(t *testing.T) {
 func TestPageSaysWhatFencesOrder(t *testing.T) {
 	take := func(fence uint64) func(o redlock.Observer) {
 		return func(o redlock.Observer) {
-			o(t.Context(), &redlock.Event{Kind: redlock.EventRound, Op: redlock.OpLock, Key: "k", Validity: time.Second, TTL: time.Second, Holders: 1, Fence: fence})
+			o(t.Context(), &redlock.Event{Kind: redlock.EventRound, Op: record.OpLock, Key: "k", Validity: time.Second, TTL: time.Second, Holders: 1, Fence: fence})
 		}
 	}
 	first, second, third := made(t, "first", take(1)), made(t, "second", take(2)), made(t, "third", func(redlock.Observer) {})

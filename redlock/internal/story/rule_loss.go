@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
-	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/internal/record"
 )
 
@@ -56,7 +55,7 @@ func (s *Story) judgeLoss(h *Hold) {
 func (h *Hold) finder() (found *Round) {
 	released, release := h.letGo, (*Round)(nil)
 	for _, r := range h.rounds {
-		if r.Op == redlock.OpUnlock {
+		if r.Op == record.OpUnlock {
 			released = minTime(r.From, released)
 			if release == nil || r.From.Before(release.From) {
 				release = r
@@ -65,7 +64,7 @@ func (h *Hold) finder() (found *Round) {
 	}
 	knew := h.told
 	for _, r := range h.rounds {
-		if r.Op == redlock.OpUnlock || r.Outcome != "not_held" && r.Outcome != "revoked" {
+		if r.Op == record.OpUnlock || r.Outcome != "not_held" && r.Outcome != "revoked" {
 			continue
 		}
 		knew = true
@@ -103,10 +102,10 @@ func (s *Story) whyLost(h *Hold) verdict {
 		m := found.master(i)
 		x := h.goneBy(m, found)
 		switch {
-		case v.Verdict == redlock.VerdictFailed && x.by == nil && v.Err != suspect, v.Verdict == redlock.VerdictPending && found.Outcome == "no_quorum":
+		case v.Verdict == record.Failed && x.by == nil && v.Err != suspect, v.Verdict == record.Pending && found.Outcome == "no_quorum":
 			off = append(off, m)
 			continue
-		case v.Verdict == redlock.VerdictYes || v.Verdict == redlock.VerdictPending || x.by == nil:
+		case v.Verdict == record.Yes || v.Verdict == record.Pending || x.by == nil:
 			continue
 		case x.yes == nil && s.hasSet(h, m, x.by):
 			x.yes, set = h.First, append(set, m)
@@ -147,7 +146,7 @@ func (s *Story) whyLost(h *Hold) verdict {
 // notRenewed says that a round did not renew a lock, as too few masters answered.
 func (h *Hold) notRenewed(r *Round) string {
 	before, again := "renewed", "again"
-	if h.Last.Op == redlock.OpLock {
+	if h.Last.Op == record.OpLock {
 		before, again = "taken", "renewed"
 	}
 	return fmt.Sprintf("it was %s %s before that, and not %s, as too few masters answered: %s.", before, Short(h.Ended.Sub(h.Last.At)), again, votesText(r, against))
@@ -163,7 +162,7 @@ func (h *Hold) unrenewed() (last *Round) {
 		return nil
 	}
 	for _, r := range h.rounds {
-		if r.Outcome == "ok" || r.Outcome == "not_held" || r.Op == redlock.OpUnlock || r.At.After(h.Ended.Add(time.Second)) || last != nil && !r.At.After(last.At) {
+		if r.Outcome == "ok" || r.Outcome == "not_held" || r.Op == record.OpUnlock || r.At.After(h.Ended.Add(time.Second)) || last != nil && !r.At.After(last.At) {
 			continue
 		}
 		last = r
@@ -176,12 +175,12 @@ func (h *Hold) unrenewed() (last *Round) {
 func (h *Hold) goneBy(master string, found *Round) gone {
 	x := gone{master: master, yes: h.yesOf(master, found.From)}
 	for i, v := range found.Votes {
-		if found.Op == redlock.OpUnlock && v.Verdict == redlock.VerdictNo && found.master(i) == master {
+		if found.Op == record.OpUnlock && v.Verdict == record.No && found.master(i) == master {
 			x.by = found
 		}
 	}
 	for _, b := range h.ballots()[master] {
-		if b.verdict == redlock.VerdictNo && b.Op != redlock.OpLock && !b.At.After(found.At) && (x.by == nil || b.At.Before(x.by.At)) && (x.yes == nil || !b.From.Before(x.yes.At)) {
+		if b.verdict == record.No && b.Op != record.OpLock && !b.At.After(found.At) && (x.by == nil || b.At.Before(x.by.At)) && (x.yes == nil || !b.From.Before(x.yes.At)) {
 			x.by = b.Round
 		}
 	}
@@ -194,10 +193,10 @@ func (h *Hold) goneBy(master string, found *Round) gone {
 func (s *Story) hasSet(h *Hold, master string, by *Round) bool {
 	at := -1
 	if h.First != nil && h.First.Party == by.Party && h.First.gaps == by.gaps && h.First.Asked >= len(h.First.Votes) {
-		at = slices.IndexFunc(h.First.Votes, func(v record.Vote) bool { return v.Verdict == redlock.VerdictPending })
+		at = slices.IndexFunc(h.First.Votes, func(v record.Vote) bool { return v.Verdict == record.Pending })
 	}
 	for ; at >= 0 && at < len(h.First.Votes); at++ {
-		if h.First.Votes[at].Verdict == redlock.VerdictPending && h.First.master(at) == master {
+		if h.First.Votes[at].Verdict == record.Pending && h.First.master(at) == master {
 			return s.oneConnection(master, h.First, by) && !s.inTheWay(h, master, by)
 		}
 	}
@@ -226,7 +225,7 @@ func (s *Story) inTheWay(h *Hold, master string, by *Round) bool {
 		s.roundsOf = map[name][]*Round{}
 		for _, r := range s.Rounds {
 			for _, key := range r.names() {
-				if n := (name{r.Party.database, key}); r.Op == redlock.OpLock || r.Op == redlock.OpUnlock {
+				if n := (name{r.Party.database, key}); r.Op == record.OpLock || r.Op == record.OpUnlock {
 					s.roundsOf[n] = append(s.roundsOf[n], r)
 				}
 			}
@@ -242,9 +241,9 @@ func (s *Story) inTheWay(h *Hold, master string, by *Round) bool {
 			for i, v := range r.Votes {
 				switch {
 				case r.Token == h.Token || r.master(i) != master:
-				case r.Op == redlock.OpUnlock && (v.Verdict == redlock.VerdictYes || v.Verdict == redlock.VerdictNo) && r.At.Before(h.From):
+				case r.Op == record.OpUnlock && (v.Verdict == record.Yes || v.Verdict == record.No) && r.At.Before(h.From):
 					delete(before, r.Token)
-				case r.Op == redlock.OpLock && (v.Verdict == redlock.VerdictYes || v.Verdict == redlock.VerdictPending) && r.From.Before(by.At) && r.From.Add(r.TTL).After(h.From):
+				case r.Op == record.OpLock && (v.Verdict == record.Yes || v.Verdict == record.Pending) && r.From.Before(by.At) && r.From.Add(r.TTL).After(h.From):
 					before[r.Token] = true
 				}
 			}

@@ -1,13 +1,11 @@
 package story
 
-import "github.com/redburst/redburst/redlock"
-
 // judgeRounds says which rounds have failed: those with the same outcome, of a party, in one sentence.
 func (s *Story) judgeRounds() {
 	type group struct {
 		party   *Party
 		outcome string
-		op      redlock.Op
+		op      string
 	}
 	type seen struct {
 		n           int

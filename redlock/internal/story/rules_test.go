@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
-	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/internal/record"
 	"github.com/redburst/redburst/redlock/internal/story"
 	"github.com/stretchr/testify/require"
@@ -21,7 +20,7 @@ import (
 
 // votes are those of a, b and c: y, n, p (pending) or f (failed).
 func votes(letters string) (all []record.Vote) {
-	of := map[rune]redlock.Verdict{'y': redlock.VerdictYes, 'n': redlock.VerdictNo, 'p': redlock.VerdictPending, 'f': redlock.VerdictFailed}
+	of := map[rune]record.Verdict{'y': record.Yes, 'n': record.No, 'p': record.Pending, 'f': record.Failed}
 	for _, l := range letters {
 		all = append(all, record.Vote{Verdict: of[l]})
 	}
@@ -34,7 +33,7 @@ func voted(e record.Event, letters string) record.Event {
 }
 
 // notHeld is a round that finds the lock gone.
-func notHeld(when float64, op redlock.Op, token uint64, letters string) record.Event {
+func notHeld(when float64, op string, token uint64, letters string) record.Event {
 	e := voted(did(when, op, token), letters)
 	e.Outcome, e.Validity = "not_held", 0
 	return e
@@ -42,7 +41,7 @@ func notHeld(when float64, op redlock.Op, token uint64, letters string) record.E
 
 // notRenewed is a round in which too few masters answer. The yes of s, a suspect, does not count.
 func notRenewed(when float64, letters string) record.Event {
-	e := voted(did(when, redlock.OpRenew, 1), strings.ReplaceAll(letters, "s", "f"))
+	e := voted(did(when, record.OpRenew, 1), strings.ReplaceAll(letters, "s", "f"))
 	e.Outcome, e.Validity = "no_quorum", 0
 	for i, l := range letters {
 		if l == 's' {
@@ -124,10 +123,10 @@ func TestTwoAtOnceAreToldIfBothReliedOnIt(t *testing.T) {
 		certain, maybe int
 	}{
 		"it lets go later":                        {join(took(1, 1), letGo(5, 1)), 0, 1, 0},
-		"it renews it later":                      {join(took(1, 1), did(5, redlock.OpRenew, 1)), 0, 1, 0},
+		"it renews it later":                      {join(took(1, 1), did(5, record.OpRenew, 1)), 0, 1, 0},
 		"it is told of the loss later":            {join(took(1, 1), lostAt(5)), 0, 1, 0},
 		"it lets go before":                       {join(took(1, 1), letGo(3, 1), met(20, "a:1", 0)), 0, 0, 0},
-		"its record ends before":                  {join(took(1, 1), did(2, redlock.OpRenew, 1)), 0, 0, 0},
+		"its record ends before":                  {join(took(1, 1), did(2, record.OpRenew, 1)), 0, 0, 0},
 		"its record has a gap":                    {join(took(1, 1), met(8, "a:1", 0)), 1, 0, 0},
 		"its record goes on, and says nothing":    {join(took(1, 1), met(8, "a:1", 0)), 0, 0, 1},
 		"it has a gap, and shows later it had it": {join(took(1, 1), letGo(5, 1)), 1, 1, 0},
@@ -230,7 +229,7 @@ func TestTheServerBeforeAFailoverIsNoWitness(t *testing.T) {
 			return events
 		}
 		events := join(each(func(addr string) record.Event { return met(0.5, addr, 0) }), took(2, 1), each(func(addr string) record.Event { return broke(3, addr) }),
-			notHeld(5, redlock.OpRenew, 1, "nnn"), each(func(addr string) record.Event { return asked(6, addr, 0) }))
+			notHeld(5, record.OpRenew, 1, "nnn"), each(func(addr string) record.Event { return asked(6, addr, 0) }))
 		about := func(a *record.About) { a.Clients[0].Masters = all }
 		losses := ofMatter(tellOf(forgery{name: "a", about: about}.of(t, events...)), story.Loss)
 		require.Len(t, losses, 1)
@@ -261,48 +260,48 @@ func TestALossHasTheCauseThatItsRecordShows(t *testing.T) {
 		masters []string
 		likely  bool
 	}{
-		"deleted":                            {join(begun, took(2, 1), notHeld(5, redlock.OpRenew, 1, "nnn"), known(asked, 6, 0)), story.Deleted, abc, false},
-		"deleted, nobody was asked":          {join(begun, took(2, 1), notHeld(5, redlock.OpRenew, 1, "nnn")), story.Deleted, abc, true},
-		"deleted, its clock was read before": {join(begun, took(2, 1), known(asked, 3, 0), notHeld(5, redlock.OpRenew, 1, "nnn")), story.Deleted, abc, true},
-		"deleted, found by the release":      {join(begun, took(2, 1), letGo(5, 1), notHeld(5.001, redlock.OpUnlock, 1, "nnp"), known(asked, 6, 0)), story.Deleted, abc[:2], false},
-		"deleted on those that had it":       {join(begun, voted(took(2, 1), "yyn"), notHeld(5, redlock.OpRenew, 1, "nnn"), known(asked, 6, 0)), story.Deleted, abc[:2], false},
-		"one had not answered":               {join(begun, voted(took(2, 1), "yyp"), notHeld(5, redlock.OpRenew, 1, "nnn"), known(asked, 6, 0)), story.Deleted, abc, true},
-		"... and its connection broke":       {join(begun, voted(took(2, 1), "yyp"), broke(3, "c:1"), met(4, "c:1", 0), notHeld(5, redlock.OpRenew, 1, "nnn"), known(asked, 6, 0)), story.Deleted, abc[:2], false},
-		"... and has no vote meanwhile":      {join(begun, voted(took(2, 1), "yyp"), met(4, "c:1", 0), notHeld(5, redlock.OpRenew, 1, "nnn"), known(asked, 6, 0)), story.Deleted, abc, true},
-		"... and was met by nobody":          {join(known(met, 0.5, 0)[:2], voted(took(2, 1), "yyp"), notHeld(5, redlock.OpRenew, 1, "nnn"), known(asked, 6, 0)), story.Deleted, abc[:2], false},
-		"... and another's was in the way":   {join(begun, voted(took(1, 2), "pyp"), voted(took(2, 1), "yyp"), notHeld(5, redlock.OpRenew, 1, "nnn"), known(asked, 6, 0)), story.Deleted, abc[:2], false},
-		"... and another's was gone":         {join(begun, took(1, 2), did(1.5, redlock.OpUnlock, 2), voted(took(2, 1), "yyp"), notHeld(5, redlock.OpRenew, 1, "nnn"), known(asked, 6, 0)), story.Deleted, abc, true},
-		"... and is told late":               {join(begun, took(2, 1), letGo(5, 1), begunAt(notHeld(5.002, redlock.OpRenew, 1, "nny"), 4.99), notHeld(5.01, redlock.OpUnlock, 1, "ynn"), known(asked, 6, 0)), story.Deleted, abc[:2], false},
-		"the release is a little later":      {join(begun, took(2, 1), letGo(4.998, 1), notHeld(5.001, redlock.OpUnlock, 1, "nnp"), known(asked, 6, 0)), story.Deleted, abc[:2], false},
-		"a renewal is told after the end":    {join(begun, took(2, 1), lostAt(5.001), letGo(5.002, 1), begunAt(notHeld(5.004, redlock.OpRenew, 1, "nny"), 4.99), notHeld(5.01, redlock.OpUnlock, 1, "nnn"), known(asked, 6, 0)), story.Deleted, abc[:2], false},
-		"two causes":                         {join(begun, took(2, 1), another(known(met, 4, 0))[:1], notHeld(5, redlock.OpRenew, 1, "nny"), known(asked, 6, 0)[1:]), story.Forgot, abc[:2], false},
+		"deleted":                            {join(begun, took(2, 1), notHeld(5, record.OpRenew, 1, "nnn"), known(asked, 6, 0)), story.Deleted, abc, false},
+		"deleted, nobody was asked":          {join(begun, took(2, 1), notHeld(5, record.OpRenew, 1, "nnn")), story.Deleted, abc, true},
+		"deleted, its clock was read before": {join(begun, took(2, 1), known(asked, 3, 0), notHeld(5, record.OpRenew, 1, "nnn")), story.Deleted, abc, true},
+		"deleted, found by the release":      {join(begun, took(2, 1), letGo(5, 1), notHeld(5.001, record.OpUnlock, 1, "nnp"), known(asked, 6, 0)), story.Deleted, abc[:2], false},
+		"deleted on those that had it":       {join(begun, voted(took(2, 1), "yyn"), notHeld(5, record.OpRenew, 1, "nnn"), known(asked, 6, 0)), story.Deleted, abc[:2], false},
+		"one had not answered":               {join(begun, voted(took(2, 1), "yyp"), notHeld(5, record.OpRenew, 1, "nnn"), known(asked, 6, 0)), story.Deleted, abc, true},
+		"... and its connection broke":       {join(begun, voted(took(2, 1), "yyp"), broke(3, "c:1"), met(4, "c:1", 0), notHeld(5, record.OpRenew, 1, "nnn"), known(asked, 6, 0)), story.Deleted, abc[:2], false},
+		"... and has no vote meanwhile":      {join(begun, voted(took(2, 1), "yyp"), met(4, "c:1", 0), notHeld(5, record.OpRenew, 1, "nnn"), known(asked, 6, 0)), story.Deleted, abc, true},
+		"... and was met by nobody":          {join(known(met, 0.5, 0)[:2], voted(took(2, 1), "yyp"), notHeld(5, record.OpRenew, 1, "nnn"), known(asked, 6, 0)), story.Deleted, abc[:2], false},
+		"... and another's was in the way":   {join(begun, voted(took(1, 2), "pyp"), voted(took(2, 1), "yyp"), notHeld(5, record.OpRenew, 1, "nnn"), known(asked, 6, 0)), story.Deleted, abc[:2], false},
+		"... and another's was gone":         {join(begun, took(1, 2), did(1.5, record.OpUnlock, 2), voted(took(2, 1), "yyp"), notHeld(5, record.OpRenew, 1, "nnn"), known(asked, 6, 0)), story.Deleted, abc, true},
+		"... and is told late":               {join(begun, took(2, 1), letGo(5, 1), begunAt(notHeld(5.002, record.OpRenew, 1, "nny"), 4.99), notHeld(5.01, record.OpUnlock, 1, "ynn"), known(asked, 6, 0)), story.Deleted, abc[:2], false},
+		"the release is a little later":      {join(begun, took(2, 1), letGo(4.998, 1), notHeld(5.001, record.OpUnlock, 1, "nnp"), known(asked, 6, 0)), story.Deleted, abc[:2], false},
+		"a renewal is told after the end":    {join(begun, took(2, 1), lostAt(5.001), letGo(5.002, 1), begunAt(notHeld(5.004, record.OpRenew, 1, "nny"), 4.99), notHeld(5.01, record.OpUnlock, 1, "nnn"), known(asked, 6, 0)), story.Deleted, abc[:2], false},
+		"two causes":                         {join(begun, took(2, 1), another(known(met, 4, 0))[:1], notHeld(5, record.OpRenew, 1, "nny"), known(asked, 6, 0)[1:]), story.Forgot, abc[:2], false},
 		"a yes does not count":               {join(begun, voted(took(2, 1), "yyp"), notRenewed(5, "nys"), lostAt(11.5), known(asked, 11.6, 0)), story.Deleted, abc[:1], false},
 		"... and another does not answer":    {join(begun, voted(took(2, 1), "yyp"), notRenewed(5, "fys"), lostAt(11.5), known(asked, 11.6, 0)), story.MastersOff, abc[:1], false},
-		"... as it was set again":            {join(begun, took(2, 1), voted(did(3, redlock.OpRenew, 1), "nyy"), notRenewed(5, "sny"), lostAt(12.5), known(asked, 12.6, 0)), story.Deleted, abc[:2], false},
-		"set again, and a yes":               {join(begun, took(2, 1), voted(did(3, redlock.OpRenew, 1), "nyy"), did(4, redlock.OpRenew, 1), notHeld(5, redlock.OpRenew, 1, "ynn"), known(asked, 6, 0)), story.Deleted, abc[1:], false},
+		"... as it was set again":            {join(begun, took(2, 1), voted(did(3, record.OpRenew, 1), "nyy"), notRenewed(5, "sny"), lostAt(12.5), known(asked, 12.6, 0)), story.Deleted, abc[:2], false},
+		"set again, and a yes":               {join(begun, took(2, 1), voted(did(3, record.OpRenew, 1), "nyy"), did(4, record.OpRenew, 1), notHeld(5, record.OpRenew, 1, "ynn"), known(asked, 6, 0)), story.Deleted, abc[1:], false},
 		"none answers":                       {join(begun, took(2, 1), notRenewed(5, "ypf"), lostAt(11.5)), story.MastersOff, abc[1:], false},
-		"one was not had":                    {join(begun, voted(took(2, 1), "yny"), notHeld(5, redlock.OpRenew, 1, "nny"), known(asked, 6, 0)), story.Deleted, abc[:1], false},
-		"a later renewal had more":           {join(begun, voted(took(2, 1), "yyp"), voted(did(3, redlock.OpRenew, 1), "pyy"), notHeld(5, redlock.OpRenew, 1, "nnn"), known(asked, 6, 0)), story.Deleted, abc, false},
-		"the client's own release follows":   {join(begun, took(2, 1), notHeld(5, redlock.OpRenew, 1, "nny"), lostAt(5.001), letGo(5.002, 1), notHeld(5.01, redlock.OpUnlock, 1, "ynn"), known(asked, 6, 0)), story.Deleted, abc[:2], false},
-		"the release alone, after a loss":    {join(begun, took(2, 1), lostAt(5.001), letGo(5.002, 1), notHeld(5.01, redlock.OpUnlock, 1, "nnn"), known(asked, 6, 0)), story.Unknown, nil, false},
-		"of one, its time was over":          {join(begun, took(2, 1), voted(did(8, redlock.OpRenew, 1), "pyy"), notHeld(12.5, redlock.OpRenew, 1, "nnn"), known(asked, 13, 0)), story.Deleted, abc[1:], false},
-		"it had none":                        {join(begun, voted(took(2, 1), "yff"), notHeld(5, redlock.OpRenew, 1, "ynn"), known(asked, 6, 0)), story.Unknown, nil, false},
-		"its time was over":                  {join(begun, took(2, 1), letGo(13, 1), notHeld(13.001, redlock.OpUnlock, 1, "nnn"), known(asked, 14, 0)), "", nil, false},
-		"its time was over, by an extension": {join(begun, took(2, 1), notHeld(13.001, redlock.OpExtend, 1, "nnn"), known(asked, 14, 0)), "", nil, false},
-		"a clock was set":                    {join(begun, took(2, 1), notHeld(5, redlock.OpRenew, 1, "nnn"), known(asked, 6, time.Hour)), story.ClockSet, abc, true},
-		"a clock was set just after it said": {join(begun, took(2, 1), known(asked, 2.1, 0), notHeld(5, redlock.OpRenew, 1, "nnn"), known(asked, 6, time.Hour)), story.ClockSet, abc, false},
-		"a clock was set by too little":      {join(begun, took(2, 1), notHeld(5, redlock.OpRenew, 1, "nnn"), known(asked, 6, time.Second)), story.Deleted, abc, false},
-		"a clock was set before it was taken": {join(begun, known(asked, 1, time.Hour), took(2, 1), notHeld(5, redlock.OpRenew, 1, "nnn"), known(asked, 6, time.Hour)),
+		"one was not had":                    {join(begun, voted(took(2, 1), "yny"), notHeld(5, record.OpRenew, 1, "nny"), known(asked, 6, 0)), story.Deleted, abc[:1], false},
+		"a later renewal had more":           {join(begun, voted(took(2, 1), "yyp"), voted(did(3, record.OpRenew, 1), "pyy"), notHeld(5, record.OpRenew, 1, "nnn"), known(asked, 6, 0)), story.Deleted, abc, false},
+		"the client's own release follows":   {join(begun, took(2, 1), notHeld(5, record.OpRenew, 1, "nny"), lostAt(5.001), letGo(5.002, 1), notHeld(5.01, record.OpUnlock, 1, "ynn"), known(asked, 6, 0)), story.Deleted, abc[:2], false},
+		"the release alone, after a loss":    {join(begun, took(2, 1), lostAt(5.001), letGo(5.002, 1), notHeld(5.01, record.OpUnlock, 1, "nnn"), known(asked, 6, 0)), story.Unknown, nil, false},
+		"of one, its time was over":          {join(begun, took(2, 1), voted(did(8, record.OpRenew, 1), "pyy"), notHeld(12.5, record.OpRenew, 1, "nnn"), known(asked, 13, 0)), story.Deleted, abc[1:], false},
+		"it had none":                        {join(begun, voted(took(2, 1), "yff"), notHeld(5, record.OpRenew, 1, "ynn"), known(asked, 6, 0)), story.Unknown, nil, false},
+		"its time was over":                  {join(begun, took(2, 1), letGo(13, 1), notHeld(13.001, record.OpUnlock, 1, "nnn"), known(asked, 14, 0)), "", nil, false},
+		"its time was over, by an extension": {join(begun, took(2, 1), notHeld(13.001, record.OpExtend, 1, "nnn"), known(asked, 14, 0)), "", nil, false},
+		"a clock was set":                    {join(begun, took(2, 1), notHeld(5, record.OpRenew, 1, "nnn"), known(asked, 6, time.Hour)), story.ClockSet, abc, true},
+		"a clock was set just after it said": {join(begun, took(2, 1), known(asked, 2.1, 0), notHeld(5, record.OpRenew, 1, "nnn"), known(asked, 6, time.Hour)), story.ClockSet, abc, false},
+		"a clock was set by too little":      {join(begun, took(2, 1), notHeld(5, record.OpRenew, 1, "nnn"), known(asked, 6, time.Second)), story.Deleted, abc, false},
+		"a clock was set before it was taken": {join(begun, known(asked, 1, time.Hour), took(2, 1), notHeld(5, record.OpRenew, 1, "nnn"), known(asked, 6, time.Hour)),
 			story.Deleted, abc, false},
-		"a clock was set back":               {join(known(met, 0.5, time.Hour), took(2, 1), notHeld(5, redlock.OpRenew, 1, "nnn"), known(asked, 6, time.Minute)), story.Deleted, abc, false},
-		"it restarted, as its uptime shows":  {join(begun, took(2, 1), notHeld(5, redlock.OpRenew, 1, "nnn"), up(another(known(asked, 10, 0)), 6.5)), story.Forgot, abc, false},
-		"it restarted, as a connection says": {join(begun, took(2, 1), another(known(met, 4, 0)), notHeld(5, redlock.OpRenew, 1, "nnn")), story.Forgot, abc, false},
-		"... and the old one is seen later":  {join(begun, took(2, 1), another(known(met, 4, 0)), notHeld(5, redlock.OpRenew, 1, "nnn"), known(asked, 6, 0)), story.Forgot, abc, false},
-		"it restarted before":                {join(begun, another(known(met, 1, 0)), took(2, 1), notHeld(5, redlock.OpRenew, 1, "nnn"), another(known(asked, 6, 0))), story.Deleted, abc, false},
-		"it restarted after":                 {join(begun, took(2, 1), notHeld(5, redlock.OpRenew, 1, "nnn"), up(another(known(asked, 20, 0)), 10)), story.Deleted, abc, true},
-		"it restarted, or a second before":   {join(took(2, 1), notHeld(5, redlock.OpRenew, 1, "nnn"), up(known(asked, 10.5, 0), 8)), story.Unknown, nil, false},
-		"it restarted, and a second later":   {join(took(2, 1), notHeld(5, redlock.OpRenew, 1, "nnn"), up(known(asked, 10.5, 0), 7)), story.Forgot, abc, false},
-		"nobody says which process":          {join(took(2, 1), notHeld(5, redlock.OpRenew, 1, "nnn")), story.Unknown, nil, false},
+		"a clock was set back":               {join(known(met, 0.5, time.Hour), took(2, 1), notHeld(5, record.OpRenew, 1, "nnn"), known(asked, 6, time.Minute)), story.Deleted, abc, false},
+		"it restarted, as its uptime shows":  {join(begun, took(2, 1), notHeld(5, record.OpRenew, 1, "nnn"), up(another(known(asked, 10, 0)), 6.5)), story.Forgot, abc, false},
+		"it restarted, as a connection says": {join(begun, took(2, 1), another(known(met, 4, 0)), notHeld(5, record.OpRenew, 1, "nnn")), story.Forgot, abc, false},
+		"... and the old one is seen later":  {join(begun, took(2, 1), another(known(met, 4, 0)), notHeld(5, record.OpRenew, 1, "nnn"), known(asked, 6, 0)), story.Forgot, abc, false},
+		"it restarted before":                {join(begun, another(known(met, 1, 0)), took(2, 1), notHeld(5, record.OpRenew, 1, "nnn"), another(known(asked, 6, 0))), story.Deleted, abc, false},
+		"it restarted after":                 {join(begun, took(2, 1), notHeld(5, record.OpRenew, 1, "nnn"), up(another(known(asked, 20, 0)), 10)), story.Deleted, abc, true},
+		"it restarted, or a second before":   {join(took(2, 1), notHeld(5, record.OpRenew, 1, "nnn"), up(known(asked, 10.5, 0), 8)), story.Unknown, nil, false},
+		"it restarted, and a second later":   {join(took(2, 1), notHeld(5, record.OpRenew, 1, "nnn"), up(known(asked, 10.5, 0), 7)), story.Forgot, abc, false},
+		"nobody says which process":          {join(took(2, 1), notHeld(5, record.OpRenew, 1, "nnn")), story.Unknown, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			told := tellOf(forgery{name: "a"}.of(t, w.events...))
@@ -372,7 +371,7 @@ func TestGoingOnIsToldIfItWas(t *testing.T) {
 		found, maybe bool
 	}{
 		"told late":             {join(took(1, 1), lostAt(14)), true, false},
-		"lets go late":          {join(took(1, 1), letGo(14, 1), did(14.001, redlock.OpUnlock, 1)), true, true},
+		"lets go late":          {join(took(1, 1), letGo(14, 1), did(14.001, record.OpUnlock, 1)), true, true},
 		"told before":           {join(took(1, 1), lostAt(10.9)), false, false},
 		"another has it before": {join(took(1, 1), lostAt(11.5)), false, false},
 	} {
@@ -428,19 +427,19 @@ func soundWorld(rng *rand.Rand, holders int, ahead [3]time.Duration) (events [3]
 		until := now + 10
 		held := 8 * rng.Float64()
 		for t := now + held/3; rng.IntN(2) == 0 && t < now+held; t += held / 3 {
-			add(i, voted(did(t, redlock.OpRenew, token), letters[rng.IntN(4)]))
+			add(i, voted(did(t, record.OpRenew, token), letters[rng.IntN(4)]))
 			until = t + 10
 		}
 		switch rng.IntN(4) {
 		case 0: // it lets it end, and asks for it after that
 			add(i, letGo(until+1, token))
-			add(i, notHeld(until+1.01, redlock.OpUnlock, token, "nnn"))
+			add(i, notHeld(until+1.01, record.OpUnlock, token, "nnn"))
 			free[seat] = until + 1.2
 		case 1: // it dies, or forgets it
 			free[seat] = until + 0.2
 		default:
 			add(i, letGo(now+held, token))
-			add(i, voted(did(now+held+0.01, redlock.OpUnlock, token), letters[rng.IntN(4)]))
+			add(i, voted(did(now+held+0.01, record.OpUnlock, token), letters[rng.IntN(4)]))
 			free[seat] = now + held + 0.0095 // the release begins before
 		}
 	}
@@ -532,7 +531,7 @@ func TestALossSaysRenewedOnlyOfWhatWas(t *testing.T) {
 		want   string
 	}{
 		"never":                 {join(took(2, 1)), "it was taken 9.5s before that, and not renewed, as too few masters answered"},
-		"once":                  {join(took(2, 1), did(4, redlock.OpRenew, 1)), "it was renewed 9.5s before that, and not again, as too few masters answered"},
+		"once":                  {join(took(2, 1), did(4, record.OpRenew, 1)), "it was renewed 9.5s before that, and not again, as too few masters answered"},
 		"its attempt to failed": {join(took(2, 1), notRenewed(4, "yff")), "it was taken 9.5s before that, and not renewed, as too few masters answered"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
-	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/internal/record"
 )
 
@@ -125,7 +124,7 @@ type Round struct {
 // Yes returns the masters that said yes.
 func (r *Round) Yes() (all []string) {
 	for i, v := range r.Votes {
-		if v.Verdict == redlock.VerdictYes {
+		if v.Verdict == record.Yes {
 			all = append(all, r.master(i))
 		}
 	}
@@ -599,12 +598,12 @@ func (h *Hold) end(how End, at time.Time) {
 func (x *following) round(r *Round, key string) {
 	h := x.holds[r.Token]
 	switch r.Op {
-	case redlock.OpLock:
+	case record.OpLock:
 		if r.Outcome != "ok" {
 			return
 		}
 		x.add(&Hold{Key: key, Keys: r.Keys, Token: r.Token, Fence: r.Fence, Holders: r.Holders, From: r.From, Taken: r.At, Until: r.At.Add(r.Validity), First: r, Last: r})
-	case redlock.OpExtend, redlock.OpRenew, redlock.OpRecheck:
+	case record.OpExtend, record.OpRenew, record.OpRecheck:
 		switch {
 		case r.Outcome == "ok" && h == nil: // it was taken elsewhere, or before the record begins
 			x.add(&Hold{Key: key, Keys: r.Keys, Token: r.Token, Fence: r.Fence, Holders: r.Holders, From: r.From, Taken: r.At, Until: r.At.Add(r.Validity), Last: r})
@@ -613,7 +612,7 @@ func (x *following) round(r *Round, key string) {
 		case h != nil && !h.unlocked && (r.Outcome == "not_held" || r.Outcome == "revoked"): // and not one that has met its release
 			h.lost(r, minTime(r.At, h.letGo))
 		}
-	case redlock.OpUnlock:
+	case record.OpUnlock:
 		if h == nil {
 			return
 		}

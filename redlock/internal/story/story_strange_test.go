@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/internal/record"
 	"github.com/redburst/redburst/redlock/internal/story"
 	"github.com/stretchr/testify/require"
@@ -107,7 +106,7 @@ func encode(e *record.Event, since time.Duration) []byte {
 	hash := func() { b = binary.LittleEndian.AppendUint64(b, e.Token) }
 	switch e.Kind {
 	case record.KindRound:
-		b = append(text(text(text(b, string(e.Op)), e.Outcome), e.Detail), 1)
+		b = append(text(text(text(b, e.Op), e.Outcome), e.Detail), 1)
 		for _, n := range []uint64{uint64(e.Took), uint64(e.Validity), uint64(e.Held), uint64(e.TTL), 0, 3, uint64(e.Holders), e.Fence} {
 			b = u(b, n)
 		}
@@ -119,7 +118,7 @@ func encode(e *record.Event, since time.Duration) []byte {
 		b = u(b, uint64(len(e.Votes)))
 		for _, v := range e.Votes {
 			b = append(b, byte(v.Verdict))
-			if v.Verdict == redlock.VerdictFailed {
+			if v.Verdict == record.Failed {
 				b = text(b, v.Err)
 			} else {
 				b = u(b, uint64(v.RTT))
@@ -150,15 +149,15 @@ func encode(e *record.Event, since time.Duration) []byte {
 // at is when, in seconds since boot.
 func at(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
 
-var yes = []record.Vote{{Verdict: redlock.VerdictYes}, {Verdict: redlock.VerdictYes}, {Verdict: redlock.VerdictYes}}
+var yes = []record.Vote{{Verdict: record.Yes}, {Verdict: record.Yes}, {Verdict: record.Yes}}
 
 // did is a round on the lock k, which lasts for 10 s.
-func did(when float64, op redlock.Op, token uint64) record.Event {
+func did(when float64, op string, token uint64) record.Event {
 	return record.Event{Kind: record.KindRound, Boot: at(when), Key: "k", Op: op, Outcome: "ok", Took: time.Millisecond, TTL: 10 * time.Second, Validity: 10 * time.Second,
 		Holders: 1, Token: token, Votes: yes}
 }
 
-func took(when float64, token uint64) record.Event { return did(when, redlock.OpLock, token) }
+func took(when float64, token uint64) record.Event { return did(when, record.OpLock, token) }
 
 func fenced(when float64, token, fence uint64) record.Event {
 	e := took(when, token)
@@ -191,8 +190,8 @@ func tellOf(sources ...story.Source) *story.Story { return story.Tell(sources, t
 // Who is given a lock by its token has it from then on, and may release it.
 func TestALockThatAnotherProcessReleasesIsOver(t *testing.T) {
 	t.Parallel()
-	a := forgery{name: "a", boot: "one"}.of(t, took(1, 1), did(20, redlock.OpLock, 9))
-	b := forgery{name: "b", boot: "one"}.of(t, did(2, redlock.OpExtend, 1), letGo(3, 1), did(3.1, redlock.OpUnlock, 1))
+	a := forgery{name: "a", boot: "one"}.of(t, took(1, 1), did(20, record.OpLock, 9))
+	b := forgery{name: "b", boot: "one"}.of(t, did(2, record.OpExtend, 1), letGo(3, 1), did(3.1, record.OpUnlock, 1))
 	c := forgery{name: "c", boot: "one"}.of(t, took(4, 2), letGo(5, 2))
 	for range 3 {
 		certain, maybe := overlaps(tellOf(a, b, c))
@@ -329,9 +328,9 @@ func TestARecordSaysWhatItDoesNotHave(t *testing.T) {
 // An extension that meets its lock's release finds nothing, which is no loss. Its holder has let go by then.
 func TestAnExtensionThatMeetsTheReleaseIsNoLoss(t *testing.T) {
 	t.Parallel()
-	met := did(5, redlock.OpExtend, 1)
+	met := did(5, record.OpExtend, 1)
 	met.Outcome, met.Validity = "not_held", 0
-	first := []record.Event{took(1, 1), letGo(2, 1), met, did(2.1, redlock.OpUnlock, 1)}
+	first := []record.Event{took(1, 1), letGo(2, 1), met, did(2.1, record.OpUnlock, 1)}
 	for _, events := range [][]record.Event{first, {first[0], first[1], first[3], first[2]}} {
 		told := tellOf(forgery{name: "a", boot: "one"}.of(t, events...), forgery{name: "b", boot: "one"}.of(t, took(3, 2), letGo(4, 2)))
 		require.Empty(t, told.Findings)
@@ -373,14 +372,14 @@ func TestASmallRecordCostsLittle(t *testing.T) {
 		keys = append(keys, fmt.Sprint("k", i))
 		begun = append(begun, met(0.1, masters[i], 0))
 	}
-	votes := func(v redlock.Verdict) []record.Vote { return slices.Repeat([]record.Vote{{Verdict: v}}, len(masters)) }
+	votes := func(v record.Verdict) []record.Vote { return slices.Repeat([]record.Vote{{Verdict: v}}, len(masters)) }
 	for i := range 140 {
 		e, end := took(1+1e-3*float64(i), uint64(i+1)), letGo(2+1e-3*float64(i), uint64(i+1))
 		if i%2 == 0 {
-			end = notHeld(end.Boot.Seconds()-begun[0].Boot.Seconds(), redlock.OpRenew, end.Token, "")
-			end.Keys, end.Votes = keys, votes(redlock.VerdictNo)
+			end = notHeld(end.Boot.Seconds()-begun[0].Boot.Seconds(), record.OpRenew, end.Token, "")
+			end.Keys, end.Votes = keys, votes(record.No)
 		}
-		e.Keys, e.Votes = keys, votes(redlock.VerdictYes)
+		e.Keys, e.Votes = keys, votes(record.Yes)
 		begun, ended = append(begun, e), append(ended, end)
 	}
 	record := forgery{name: "a", about: func(a *record.About) { a.Clients[0].Masters = masters }}.of(t, append(begun, ended...)...)

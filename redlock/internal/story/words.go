@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/record"
 )
 
 func count(n int, what string) string {
@@ -74,7 +74,7 @@ func votesText(r *Round, which int) string {
 	var order []string
 	lost := 0
 	for _, v := range r.Votes {
-		if v.Verdict == redlock.VerdictNo || v.Verdict == redlock.VerdictFailed {
+		if v.Verdict == record.No || v.Verdict == record.Failed {
 			lost++
 		}
 	}
@@ -82,17 +82,17 @@ func votesText(r *Round, which int) string {
 		m := r.master(i)
 		what := ""
 		switch v.Verdict {
-		case redlock.VerdictNo:
+		case record.No:
 			what = "said no"
-		case redlock.VerdictPending:
+		case record.Pending:
 			what = "did not answer in time"
 		default:
 			what = "failed (" + cmp.Or(reason(v.Err, m), "without a reason") + ")"
 		}
 		switch {
-		case v.Verdict == redlock.VerdictYes, which == refusals && v.Verdict == redlock.VerdictPending:
+		case v.Verdict == record.Yes, which == refusals && v.Verdict == record.Pending:
 			continue
-		case v.Verdict == redlock.VerdictPending && 2*lost >= len(r.Votes): // nobody waits for those who are left
+		case v.Verdict == record.Pending && 2*lost >= len(r.Votes): // nobody waits for those who are left
 			continue
 		}
 		if said[what] == nil {
@@ -144,13 +144,13 @@ func (r *Round) whyFailed() string {
 }
 
 // do says what an operation does.
-func do(op redlock.Op) string {
+func do(op string) string {
 	switch op {
-	case redlock.OpLock:
+	case record.OpLock:
 		return "take"
-	case redlock.OpUnlock:
+	case record.OpUnlock:
 		return "release"
-	case redlock.OpRenew, redlock.OpRecheck:
+	case record.OpRenew, record.OpRecheck:
 		return "renew"
 	}
 	return string(op)
