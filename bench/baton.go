@@ -216,11 +216,11 @@ func serveRunner(in *bufio.Reader, out io.Writer) error {
 type roundCount struct{ attempts, rounds atomic.Int64 }
 
 func (n *roundCount) told(_ context.Context, e *redlock.Event) {
-	if e.Kind != redlock.EventRound || e.Op != "lock" || e.Asked == 0 {
+	if e.Kind != redlock.EventRound || e.Op != "lock" || len(e.Votes) == 0 {
 		return
 	}
 	n.attempts.Add(1)
-	if e.Asked > 1 {
+	if len(e.Votes) > 1 {
 		n.rounds.Add(1)
 	}
 }

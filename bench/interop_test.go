@@ -1,9 +1,10 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -100,11 +101,15 @@ func TestInteropEachKindAndRedsync(t *testing.T) {
 
 func TestInteropRedsyncsUnlockWakesOurWaiter(t *testing.T) {
 	wakes := make(chan string, 16)
-	f, client, rs := interop(t, func(_ context.Context, e *redlock.Event) {
-		if e.Kind == redlock.EventWake {
-			wakes <- e.Why
-		}
-	})
+	f, client, rs := interop(t, redlock.SlogObserver(slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{
+		Level: slog.LevelDebug,
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == "why" { // it stops waiting
+				wakes <- a.Value.String()
+			}
+			return a
+		},
+	}))))
 	theirs, ours := rs.NewMutex("key", redsync.WithExpiry(time.Minute)), client.NewMutex("key", lockTTL)
 	require.NoError(t, theirs.LockContext(t.Context()))
 	locked := make(chan error, 1)

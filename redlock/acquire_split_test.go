@@ -228,7 +228,7 @@ func TestWhoHasTheFirstVoteAsksTheOthersAgain(t *testing.T) {
 	var told []time.Duration // when it began, how long it took, and when the first two have voted
 	note := func(_ context.Context, e *Event) {
 		if e.Kind == EventRound && e.Op == opLock {
-			told = []time.Duration{e.Started, e.Took, e.Votes[0].RTT, e.Votes[1].RTT}
+			told = []time.Duration{e.more.Started, e.Took, e.Votes[0].RTT, e.Votes[1].RTT}
 		}
 	}
 	simulated(t, 3, Config{Observers: []Observer{note}}, func(t *testing.T, c *Client, r *fakeRounds) {

@@ -15,6 +15,7 @@ import (
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/aged"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/clientname"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/resp"
@@ -117,7 +118,7 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 		hooked.OnState = func(i int, s mux.State) {
 			m := masterStats(i, s)
 			if e := c.events.begin(context.Background(), EventMaster, ""); e != nil {
-				e.Master, e.Boot = &m, s.Changed
+				e.Master, e.more.Boot = &m, s.Changed
 				c.events.end(e)
 			}
 		}
@@ -129,8 +130,8 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 	c.guard.Hooks(m.Judge, func(d time.Duration) { time.AfterFunc(d, m.Judge) })
 	c.replaceMaster, c.meetMaster, c.awaitVotes, c.awaitFirst = m.Replace, m.Meet, m.Ready, m.Met
 	c.begin(m, clock.Now)
-	if e := c.events.begin(context.Background(), EventOpened, ""); e != nil {
-		e.Client = c
+	if e := c.events.begin(context.Background(), behind.Opened, ""); e != nil {
+		e.more.Meet = c.meet
 		c.events.end(e)
 	}
 	return c, nil
@@ -277,14 +278,8 @@ func (c *Client) Stats() Stats {
 	return out
 }
 
-// Meet begins to connect once more to each master that has a fixed address, and returns at once. Later, told is called with what each says of
-// itself by then: its run id, its clock and its uptime, or with why it cannot be reached. The connections are closed. wait returns when told was
-// called for each, by several goroutines at once. Of a group or a cluster, it tells nothing. It shows credentials to the masters that the
-// client has at that time, and to nobody else. An Observer may call it while the client closes, and Close waits for that for a second at
-// most. From then on it tells nothing.
-func (c *Client) Meet(ctx context.Context, told func(MasterStats)) (wait func()) {
-	mustContext(ctx)
-	c.check()
+// meet is behind.Meet.
+func (c *Client) meet(ctx context.Context, said func(addr string, of behind.Master, err string)) (wait func()) {
 	m, met := &c.meeting, new(sync.WaitGroup)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -298,26 +293,33 @@ func (c *Client) Meet(ctx context.Context, told func(MasterStats)) (wait func())
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			defer context.AfterFunc(m.ending, cancel)()
-			addr, said, err := c.meetMaster(ctx, i)
+			addr, server, err := c.meetMaster(ctx, i)
 			if errors.Is(err, mux.ErrNotMember) {
 				return
 			}
-			s := masterStats(i, mux.State{Addr: addr, Server: said, Err: err})
-			s.Phase = ""
-			told(s)
+			why := ""
+			if err != nil {
+				why = err.Error()
+			}
+			said(addr, behindMaster(i, server), why)
 		})
 	}
 	return met.Wait
 }
 
-// Note has the Observers told of an EventNote with that context and key, after all that has
-// happened before. It reports false if nobody is told, as the client is closed or has no Observer.
-// So an Observer that keeps something of an operation, such as its span, can know when it has heard
-// all of it.
-func (c *Client) Note(ctx context.Context, key string) bool {
-	mustContext(ctx)
-	c.check()
-	return c.events.tell(ctx, EventNote, key)
+// The doors of package behind.
+func init() {
+	behind.OfEvent = func(e any) *behind.Event { return &e.(*Event).more }
+	behind.OfMaster = func(m any) *behind.Master { return &m.(*MasterStats).more }
+	behind.OfHolder = func(h any) *behind.Holder { return &h.(*Holder).more }
+	behind.OfStats = func(s any) *behind.Stats { return &s.(*Stats).more }
+	behind.Tell = func(of any, ctx context.Context, key string) bool {
+		c, ok := of.(*Client)
+		if !ok {
+			c = of.(*Mutex).client
+		}
+		return c.events.tell(ctx, behind.Note, key)
+	}
 }
 
 // Close ends the connections and returns when nothing of the client is left. Every call that

@@ -8,6 +8,7 @@ import (
 	"github.com/redburst/redburst/redlock/internal/round"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/quorum"
@@ -120,24 +121,26 @@ func (c *core) observeRound(ctx context.Context, op string, key string, k *round
 	if ev == nil {
 		return
 	}
-	ev.Op, ev.Asked, ev.Started, ev.Took = op, len(c.masters), k.Op.Started, k.Op.Decided-k.Op.Started
-	ev.Held, ev.Failures, ev.TTL, ev.Fence, ev.Holders, ev.Keys = k.Held, k.Failures, k.About.TTL, k.Fence, k.About.Holders, k.About.Keys
-	ev.token = append(ev.token, k.Token...)
-	if ev.Started != 0 {
-		ev.Boot = k.Op.Decided
+	ev.Op, ev.Took = op, k.Op.Decided-k.Op.Started
+	more := &ev.more
+	more.Asked, more.Started, more.Held, more.Failures = len(c.masters), k.Op.Started, k.Held, k.Failures
+	more.TTL, more.Fence, more.Holders, more.Keys = k.About.TTL, k.Fence, k.About.Holders, k.About.Keys
+	more.Token = append(more.Token, k.Token...)
+	if more.Started != 0 {
+		more.Boot = k.Op.Decided
 	}
 	if e == nil {
-		ev.Votes, ev.Validity = appendVotes(ev.Votes, c.masters, k.Op.Votes, k.Token), left
+		ev.Votes, more.Validity = appendVotes(ev.Votes, c.masters, k.Op.Votes, k.Token), left
 	} else if ev.Votes, ev.Err = append(ev.Votes, e.Votes...), e; op == opLock {
-		ev.Fence = 0 // it is a hint
+		more.Fence = 0 // it is a hint
 	}
 	c.events.end(ev)
 }
 
 // observeLetGo tells the Observers that a holder lets go of its lock.
 func (c *core) observeLetGo(key string, token []byte, givenBack bool) {
-	if ev := c.events.begin(context.Background(), EventLetGo, key); ev != nil {
-		ev.GivenBack, ev.token = givenBack, append(ev.token, token...)
+	if ev := c.events.begin(context.Background(), behind.LetGo, key); ev != nil {
+		ev.more.GivenBack, ev.more.Token = givenBack, append(ev.more.Token, token...)
 		c.events.end(ev)
 	}
 }

@@ -58,7 +58,7 @@ func TestEndOfAContextIsNoLackOfAQuorum(t *testing.T) {
 		}
 		s := c.Stats()
 		require.Zero(t, s.NoQuorum)
-		require.EqualValues(t, 3, s.Cancelled)
+		require.EqualValues(t, 3, s.more.Cancelled)
 		time.Sleep(100 * time.Millisecond)
 		require.Zero(t, r.keys())
 	})
@@ -92,7 +92,7 @@ func TestMastersThatFailAreToBlame(t *testing.T) {
 		err = c.NewMutex("other", ttl).TryLock(t.Context())
 		require.ErrorIs(t, err, ErrNoQuorum, "they are late")
 		require.NotErrorIs(t, err, context.DeadlineExceeded)
-		require.Zero(t, c.Stats().Cancelled)
+		require.Zero(t, c.Stats().more.Cancelled)
 	})
 }
 
@@ -134,7 +134,7 @@ func TestShortBudgetIsNoLackOfAQuorum(t *testing.T) {
 	}
 	require.Positive(t, ended)
 	require.Zero(t, c.Stats().NoQuorum)
-	require.LessOrEqual(t, c.Stats().Cancelled, uint64(ended))
+	require.LessOrEqual(t, c.Stats().more.Cancelled, uint64(ended))
 }
 
 // The context ends just as the lock is taken.

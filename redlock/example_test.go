@@ -118,7 +118,7 @@ func ExampleClient_Stats() {
 	}
 	m.Unlock(ctx)
 	s := client.Stats()
-	fmt.Println(s.Acquired, s.Released, s.Acquire.P99 > 0, len(s.Masters))
+	fmt.Println(s.Acquired, s.Released, s.AcquireP99 > 0, len(s.Masters))
 	// Output: 1 1 true 5
 }
 
@@ -130,7 +130,7 @@ func ExampleObserver() {
 	client, err := redlock.Open(ctx, redlock.Config{Masters: masters.Addrs(), Observers: []redlock.Observer{
 		func(_ context.Context, e *redlock.Event) {
 			if e.Kind == redlock.EventRound {
-				fmt.Println(e.Op, e.Key, e.Err, e.Took > 0, e.Validity > 0)
+				fmt.Println(e.Op, e.Key, e.Err, e.Took > 0, len(e.Votes))
 			}
 		},
 	}})
@@ -145,8 +145,8 @@ func ExampleObserver() {
 	}
 	m.Unlock(ctx)
 	// Output:
-	// lock lock:orders:42 <nil> true true
-	// unlock lock:orders:42 <nil> true false
+	// lock lock:orders:42 <nil> true 5
+	// unlock lock:orders:42 <nil> true 5
 }
 
 // What a service does with each error of Lock. The lock's errors come first, and the

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/rights"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -28,8 +29,8 @@ type wakes struct {
 
 func (w *wakes) observer() []redlock.Observer {
 	w.n = map[string]int{}
-	return onEvent(redlock.EventWake, func(e *redlock.Event) {
-		why := e.Why
+	return onEvent(behind.Wake, func(e *redlock.Event) {
+		why := behind.OfEvent(e).Why
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.n[why]++
@@ -87,7 +88,7 @@ func settled(t testing.TB, c *redlock.Client) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		for _, m := range c.Stats().Masters {
-			if m.Owed > 0 {
+			if behind.OfMaster(&m).Owed > 0 {
 				return false
 			}
 		}
@@ -246,4 +247,10 @@ func used(t *testing.T, c *redlock.Client, ttl time.Duration) {
 	if err := m.Unlock(t.Context()); !errors.Is(err, redlock.ErrNotHeld) {
 		require.NoError(t, err)
 	}
+}
+
+// statsBehind returns the rest of the client's Stats.
+func statsBehind(c *redlock.Client) *behind.Stats {
+	s := c.Stats()
+	return behind.OfStats(&s)
 }

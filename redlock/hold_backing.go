@@ -39,7 +39,8 @@ func (r *renewer) takeSecond(ctx context.Context, h *hold, token []byte, wait bo
 	}
 	switch {
 	case joined:
-		r.core.stats.second.add(r.core.now() - began)
+		r.core.stats.secondTaken.Add(1)
+		r.core.stats.secondTime.Add(int64(r.core.now() - began))
 		k.stop() // before taken is set: it calls the caller's context, which may panic
 		taken = true
 		return nil

@@ -71,7 +71,7 @@ func TestObserverIsToldWhatIsLeftOfTheLock(t *testing.T) {
 				synctest.Wait()
 				require.NotEmpty(t, told)
 				if told[0].Err == nil {
-					require.Equal(t, left, told[0].Validity)
+					require.Equal(t, left, told[0].more.Validity)
 				}
 				conntest.Soon(t, "it is over", over)
 			})

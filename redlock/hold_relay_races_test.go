@@ -12,6 +12,7 @@ import (
 	"github.com/redburst/redburst/redlock/internal/round"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/stretchr/testify/require"
 )
@@ -203,7 +204,7 @@ func (c *graceRounds) Close() error {
 
 // A lock that was given to a waiter, which has not taken it over yet, is released when the client is closed.
 func TestCloseReleasesALockThatIsGiven(t *testing.T) {
-	observer := onEvent(EventWake, func(_ *Event) { time.Sleep(200 * time.Millisecond) })
+	observer := onEvent(behind.Wake, func(_ *Event) { time.Sleep(200 * time.Millisecond) })
 	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
 		c.round.Mux = &graceRounds{Mux: r}
 		all := runners(t, c, 1)
@@ -219,7 +220,7 @@ func TestCloseReleasesALockThatIsGiven(t *testing.T) {
 // A waiter that wakes while Close is under way is not given the lock either.
 func TestNobodyTakesOverWhileTheClientCloses(t *testing.T) {
 	wake := make(chan chan struct{}, 1)
-	observer := onEvent(EventWake, func(_ *Event) {
+	observer := onEvent(behind.Wake, func(_ *Event) {
 		select {
 		case woken := <-wake:
 			<-woken
@@ -247,7 +248,7 @@ func TestNobodyTakesOverWhileTheClientCloses(t *testing.T) {
 func TestAWaiterIsGivenOneLock(t *testing.T) {
 	var once sync.Once
 	var block func()
-	observer := onEvent(EventWake, func(_ *Event) { once.Do(func() { block() }) })
+	observer := onEvent(behind.Wake, func(_ *Event) { once.Do(func() { block() }) })
 	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
 		woken := make(chan struct{})
 		block = func() { <-woken }
@@ -298,7 +299,7 @@ func TestAnObserverMayUnlockWhatIsLost(t *testing.T) {
 func TestAWaiterThatLeavesReleasesBeforeCloseLooks(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var once sync.Once
-	observer := onEvent(EventWake, func(_ *Event) { once.Do(cancel) })
+	observer := onEvent(behind.Wake, func(_ *Event) { once.Do(cancel) })
 	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
 		found := 0
 		var armed atomic.Bool
@@ -329,7 +330,7 @@ func TestAWaiterThatLeavesReleasesBeforeCloseLooks(t *testing.T) {
 // goroutine may unlock the same Mutex.
 func TestALockThatIsBeingTakenOverIsNotGivenOn(t *testing.T) {
 	var look func()
-	observer := onEvent(EventWake, func(_ *Event) { look() })
+	observer := onEvent(behind.Wake, func(_ *Event) { look() })
 	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
 		stays := func(m *Mutex) bool {
 			m.mu.Lock()

@@ -172,7 +172,7 @@ func TestAReleaseGivesTheQueueItsTurn(t *testing.T) {
 		began := time.Now()
 		require.NoError(t, m.Release())
 		all.Wait()
-		require.Equal(t, uint64(waiters), c.Stats().WokenLocal)
+		require.Equal(t, uint64(waiters), c.Stats().more.WokenLocal)
 		require.Less(t, time.Since(began), time.Second, "a round for each, on the fake clock")
 		time.Sleep(time.Second)
 		require.Zero(t, r.keys())

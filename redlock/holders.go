@@ -13,6 +13,7 @@ import (
 	"github.com/redburst/redburst/redlock/internal/round"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/quorum"
@@ -68,7 +69,8 @@ type Holder struct {
 	TTL     time.Duration // until no majority has it if it is not renewed, or nobody, if none has; below 0 for never
 	Revoked bool          // the lock was revoked, and its holder has not let go yet ([Client.Revoke])
 	Reason  string        // ... and why: it can be printed. If masters say several things, all of them
-	Other   string        // "a key that is no lock (hash)", if it is one; without the type if this user may not ask for it
+
+	more behind.Holder
 }
 
 // A LockWaiter is one process that waits in line for a lock. There can be more waiters in the process.
@@ -147,7 +149,7 @@ func (c *Client) lockInfo(key string, t *census.Tally, readers bool) LockInfo {
 	info.sumUp(t, answered, c.masters, func(claim *census.Claim, h *Holder) (string, bool) {
 		switch {
 		case claim.Token == census.Unknown:
-			h.Other = claim.Other(readers)
+			h.more.Other = claim.Other(readers)
 			return kindOther, true
 		case claim.Reader:
 			return kindShared, true
@@ -186,7 +188,7 @@ func (info *LockInfo) sumUp(t *census.Tally, answered mux.Set, masters addresses
 			continue
 		}
 		if kind == kindOther { // it may be a secret of others
-			h.Token, h.Other = Secret{}, cmp.Or(h.Other, c.NoLock())
+			h.Token, h.more.Other = Secret{}, cmp.Or(h.more.Other, c.NoLock())
 		}
 		if len(info.Holders) == 0 {
 			info.Kind = kind

@@ -387,9 +387,9 @@ func TestAKeyThatIsNoLockIsCalledSo(t *testing.T) {
 				require.NoError(t, err)
 				require.True(t, info.Held, about)
 				if m.spec.Slotted != nil || m.spec.Reader || of != "sorted set" {
-					require.Equal(t, sentence, info.Holders[0].Other, about)
+					require.Equal(t, sentence, info.Holders[0].more.Other, about)
 				} else { // which holds the readers of a lock, too
-					require.Equal(t, "readers, or "+sentence, info.Holders[0].Other, about)
+					require.Equal(t, "readers, or "+sentence, info.Holders[0].more.Other, about)
 				}
 				err = a.c.Revoke(ctx, "k", "it is to go", opts...)
 				require.ErrorIs(t, err, ErrNotHeld, about)
@@ -403,12 +403,12 @@ func TestAKeyThatIsNoLockIsCalledSo(t *testing.T) {
 			a.put(value, a.prefix+"k")
 			for lock, err := range a.c.Watch(ctx, "k") {
 				require.NoError(t, err)
-				require.Contains(t, lock.Holders[0].Other, sentence)
+				require.Contains(t, lock.Holders[0].more.Other, sentence)
 				break
 			}
 			for lock, err := range a.c.Locks(ctx, "k") {
 				if err == nil {
-					require.Equal(t, sentence, lock.Holders[0].Other)
+					require.Equal(t, sentence, lock.Holders[0].more.Other)
 					require.Equal(t, kindOther, lock.Kind)
 				}
 			}

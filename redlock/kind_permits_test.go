@@ -650,7 +650,7 @@ func TestWhoWaitsForAPermitPollsWhereNoMasterCanNotify(t *testing.T) {
 	require.Eventually(t, func() bool { return other.Stats().Waiting == 1 }, hanging, 5*time.Millisecond)
 	require.NoError(t, held[1].Unlock(t.Context()))
 	comes(t, done)
-	require.Positive(t, other.Stats().WokenPoll)
+	require.Positive(t, other.Stats().more.WokenPoll)
 }
 
 // The most permits that are possible, on the longest key, can be read at once.

@@ -152,6 +152,7 @@ var testedElsewhere = map[string]string{
 	"doc":          "rules_test.go has its rules, and acl_test.go, limits_test.go and readme_test.go what else it promises",
 
 	"internal/aged":               "redlocktest's masters are, and its aged_test.go looks at what clients make of them",
+	"internal/behind":             "observer_test.go and stats_test.go look at what it is told, and flight and the exporters of contrib use the doors",
 	"internal/census":             "holders_test.go, locks_test.go and watch_test.go take censuses, and so do the tests of the command",
 	"internal/kind/note":          "wait_global_queue_script_test.go has what a note says",
 	"internal/kind/revoke":        "revoke_test.go and revoke_masters_test.go revoke locks of each kind",

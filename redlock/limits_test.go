@@ -41,7 +41,7 @@ func TestLongTimesDoNotOverflow(t *testing.T) {
 	command(t, masters, 0, "SET", "k", "another's", "PX", "15000000000000")
 	c := openedWith(t, Config{Masters: masters.Addrs(), DialTimeout: clock.Forever})
 	comes := parked(t, c, "k")
-	require.Zero(t, c.Stats().WokenExpiry)
+	require.Zero(t, c.Stats().more.WokenExpiry)
 	h, err := OnEach(c, t.Context(), "k")
 	require.NoError(t, err)
 	require.Equal(t, clock.Forever, h[0].TTL)

@@ -395,7 +395,7 @@ func TestLockDoesNotHurryWhereItsOwnMutexHolds(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	require.ErrorIs(t, m.Lock(ctx), ErrHeld)
-	require.Less(t, c.Stats().WokenHeld, uint64(100))
+	require.Less(t, c.Stats().more.WokenHeld, uint64(100))
 }
 
 // The master that is asked first says no, and too few others are there: that is

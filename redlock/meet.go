@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// meetEnd is how long Close waits for what Meet has begun.
+// meetEnd is how long Close waits for what meet has begun.
 const meetEnd = time.Second
 
-// A meeting is what Meet has begun. It goes on while the client closes: who asks may have lost a lock, and end because of that.
+// A meeting is what meet has begun. It goes on while the client closes: who asks may have lost a lock, and end because of that.
 type meeting struct {
 	mu      sync.Mutex // a leaf
 	over    bool       // nothing is begun any more

@@ -293,10 +293,10 @@ func TestWaitersOutlastTheLeastHold(t *testing.T) {
 		got := make(chan error, 1)
 		go func() { got <- c.NewMutex("k", ttl).Lock(t.Context()) }()
 		time.Sleep(time.Second)
-		before := c.Stats().WokenLocal
+		before := c.Stats().more.WokenLocal
 		require.NoError(t, m.Unlock(t.Context()))
 		time.Sleep(2 * time.Millisecond)
-		require.Equal(t, before, c.Stats().WokenLocal)
+		require.Equal(t, before, c.Stats().more.WokenLocal)
 		require.NoError(t, <-got)
 		require.GreaterOrEqual(t, r.now(), began+least)
 		require.Less(t, r.now(), began+least+leastDrift+2*pollMax+pollMin)

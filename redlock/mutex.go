@@ -195,9 +195,6 @@ func (m *Mutex) Fence() uint64 {
 	return m.fence
 }
 
-// Client returns the client that has made the Mutex.
-func (m *Mutex) Client() *Client { return m.mustClient() }
-
 // Held reports whether the lock is valid now: whether Remaining is above 0.
 func (m *Mutex) Held() bool { return m.Remaining() > 0 }
 

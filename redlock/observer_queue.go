@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/redburst/redburst/redlock/internal/behind"
 )
 
 const (
@@ -101,14 +103,14 @@ func (q *events) begin(ctx context.Context, kind EventKind, key string) *Event {
 		return nil
 	}
 	e := q.room()
-	*e = Event{Kind: kind, Key: key, ctx: ctx, Votes: e.Votes[:0], token: e.token[:0]}
+	*e = Event{Kind: kind, Key: key, ctx: ctx, Votes: e.Votes[:0], more: behind.Event{Token: e.more.Token[:0]}}
 	return e
 }
 
 // end tells of the event that begin has returned.
 func (q *events) end(e *Event) {
-	if e.Time = time.Now(); e.Boot == 0 {
-		e.Boot = q.now()
+	if e.Time = time.Now(); e.more.Boot == 0 {
+		e.more.Boot = q.now()
 	}
 	q.next++
 	for _, o := range q.observers {
@@ -121,10 +123,10 @@ func (q *events) end(e *Event) {
 		q.mu.Unlock()
 		return
 	}
-	told := *e
-	told.Votes = slices.Clone(e.Votes)
+	tests := *e
+	tests.Votes = slices.Clone(e.Votes)
 	q.mu.Unlock()
-	q.inTests(told.ctx, &told)
+	q.inTests(tests.ctx, &tests)
 }
 
 // room returns the place of the next event.
@@ -164,12 +166,12 @@ func (o *observing) skip(oldest uint64) {
 	}
 	e := o.of.at(oldest)
 	if o.dropped == 0 {
-		o.since = e.Boot
+		o.since = e.more.Boot
 	}
 	o.next++
 	o.dropped++
 	o.of.left++
-	o.last = times{e.Time, e.Boot}
+	o.last = times{e.Time, e.more.Boot}
 }
 
 // tellAll tells the Observer of all events that there are.
@@ -197,16 +199,17 @@ func (o *observing) take() bool {
 	case q.over:
 		return false
 	case o.dropped > 0:
-		o.event = Event{Kind: EventDropped, Time: o.last.wall, Boot: o.last.boot, Started: o.since, Dropped: o.dropped, ctx: context.Background()}
+		o.event = Event{Kind: behind.Dropped, Time: o.last.wall, ctx: context.Background(),
+			more: behind.Event{Boot: o.last.boot, Started: o.since, Dropped: o.dropped}}
 		o.dropped = 0
 		return true
 	case o.next == q.next:
 		return false
 	}
 	e := q.at(o.next)
-	o.votes, o.token = append(o.votes[:0], e.Votes...), append(o.token[:0], e.token...)
+	o.votes, o.token = append(o.votes[:0], e.Votes...), append(o.token[:0], e.more.Token...)
 	o.event = *e
-	o.event.Votes, o.event.token = o.votes, o.token
+	o.event.Votes, o.event.more.Token = o.votes, o.token
 	o.next++
 	if q.oldest() == o.next { // the others have it, too
 		e.forget()
@@ -229,7 +232,7 @@ func (q *events) stats() (left uint64, waiting int) {
 // forget lets the garbage collector have what the event has pointed to.
 func (e *Event) forget() {
 	clear(e.Votes)
-	*e = Event{Votes: e.Votes[:0], token: e.token[:0]}
+	*e = Event{Votes: e.Votes[:0], more: behind.Event{Token: e.more.Token[:0]}}
 }
 
 // close returns when the Observers were told all, or after observerEnd. No call of an Observer begins after it.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -92,7 +93,7 @@ func TestAnObserverThatHangsDelaysNobody(t *testing.T) {
 				require.NoError(t, c.Close())
 				require.GreaterOrEqual(t, time.Since(began), observerEnd, "it is given a while")
 				require.Less(t, time.Since(began), observerEnd+time.Second)
-				require.False(t, c.Note(t.Context(), "k"), "nobody is told any more")
+				require.False(t, behind.Tell(c, t.Context(), "k"), "nobody is told any more")
 				close(hang)
 			})
 		})
@@ -140,10 +141,10 @@ func TestWhatIsLeftOutIsCounted(t *testing.T) {
 		}
 		slow = append(slow, *e)
 	}, func(_ context.Context, e *Event) { quick = append(quick, *e) })
-	require.True(t, q.tell(t.Context(), EventNote, "first"))
+	require.True(t, q.tell(t.Context(), behind.Note, "first"))
 	conntest.Soon(t, "it is called", began)
 	for i := range mostEvents + more {
-		require.True(t, q.tell(t.Context(), EventNote, fmt.Sprint(i)))
+		require.True(t, q.tell(t.Context(), behind.Note, fmt.Sprint(i)))
 		if i%1000 == 0 { // the other one keeps up
 			require.Eventually(t, func() bool {
 				q.mu.Lock()
@@ -156,10 +157,10 @@ func TestWhatIsLeftOutIsCounted(t *testing.T) {
 	drain(t, q)
 	require.Len(t, quick, 1+mostEvents+more)
 	require.Len(t, slow, 2+mostEvents)
-	require.Equal(t, EventDropped, slow[1].Kind)
-	require.Equal(t, uint64(more), slow[1].Dropped)
-	require.Equal(t, quick[1].Boot, slow[1].Started, "the first that was left out")
-	require.Equal(t, quick[more].Boot, slow[1].Boot, "the last")
+	require.EqualValues(t, behind.Dropped, slow[1].Kind)
+	require.Equal(t, uint64(more), slow[1].more.Dropped)
+	require.Equal(t, quick[1].more.Boot, slow[1].more.Started, "the first that was left out")
+	require.Equal(t, quick[more].more.Boot, slow[1].more.Boot, "the last")
 	require.Equal(t, quick[more].Time, slow[1].Time)
 	for i, e := range slow[2:] {
 		require.Equal(t, fmt.Sprint(more+i), e.Key, "in order")
@@ -184,7 +185,7 @@ func TestEachObserverIsToldAllInOrder(t *testing.T) {
 		running.Go(func() {
 			for n := range each {
 				e := q.begin(context.Background(), EventRound, fmt.Sprint(who))
-				e.Fence = uint64(n)
+				e.more.Fence = uint64(n)
 				for v := range n % 7 {
 					e.Votes = append(e.Votes, Vote{Addr: fmt.Sprint(n, v)})
 				}
@@ -199,13 +200,13 @@ func TestEachObserverIsToldAllInOrder(t *testing.T) {
 		next := map[string]uint64{}
 		last := before
 		for _, e := range events {
-			require.Equal(t, next[e.Key], e.Fence)
+			require.Equal(t, next[e.Key], e.more.Fence)
 			next[e.Key]++
-			require.GreaterOrEqual(t, e.Boot, last)
-			last = e.Boot
-			require.Len(t, e.Votes, int(e.Fence%7))
+			require.GreaterOrEqual(t, e.more.Boot, last)
+			last = e.more.Boot
+			require.Len(t, e.Votes, int(e.more.Fence%7))
 			for v := range e.Votes {
-				require.Equal(t, fmt.Sprint(e.Fence, v), e.Votes[v].Addr)
+				require.Equal(t, fmt.Sprint(e.more.Fence, v), e.Votes[v].Addr)
 			}
 			require.Less(t, time.Since(e.Time), time.Minute)
 		}
@@ -221,11 +222,11 @@ func TestEventsAreToldTogether(t *testing.T) {
 		q := observed(t, func(context.Context, *Event) { told = append(told, time.Now()) })
 		began := time.Now()
 		for range 3 {
-			q.tell(t.Context(), EventNote, "k")
+			q.tell(t.Context(), behind.Note, "k")
 			time.Sleep(tellPause / 4)
 		}
 		time.Sleep(tellPause)
-		q.tell(t.Context(), EventNote, "k")
+		q.tell(t.Context(), behind.Note, "k")
 		q.close()
 		first := began.Add(tellPause)
 		require.Equal(t, []time.Time{first, first, first, began.Add(tellPause/4*3 + tellPause)}, told, "Close does not wait for the pause")
@@ -242,11 +243,11 @@ func TestCloseTellsWhatHasHappened(t *testing.T) {
 			told.Add(1)
 		})
 		for range n {
-			q.tell(t.Context(), EventNote, "k")
+			q.tell(t.Context(), behind.Note, "k")
 		}
 		q.close()
 		require.Equal(t, int64(n), told.Load())
-		require.False(t, q.tell(t.Context(), EventNote, "k"))
+		require.False(t, q.tell(t.Context(), behind.Note, "k"))
 
 		told.Store(0)
 		q = observed(t, func(context.Context, *Event) {
@@ -254,7 +255,7 @@ func TestCloseTellsWhatHasHappened(t *testing.T) {
 			told.Add(1)
 		})
 		for range n {
-			q.tell(t.Context(), EventNote, "k")
+			q.tell(t.Context(), behind.Note, "k")
 		}
 		began := time.Now()
 		q.close()
@@ -299,7 +300,7 @@ func TestRoomForManyEventsIsGivenBack(t *testing.T) {
 	hang := make(chan struct{})
 	q := observed(t, func(context.Context, *Event) { <-hang })
 	for range 2 * mostEvents {
-		q.tell(t.Context(), EventNote, "k")
+		q.tell(t.Context(), behind.Note, "k")
 	}
 	require.Len(t, q.ring, mostEvents)
 	close(hang)

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/behind"
 )
 
 // SlogObserver returns an Observer that logs. A nil logger means slog.Default(), as it is at the
@@ -36,27 +37,27 @@ func SlogObserver(logger *slog.Logger) Observer {
 		if e.Op != "" {
 			r.AddAttrs(slog.String("op", e.Op))
 		}
-		if e.Master == nil && e.Dropped == 0 {
+		if e.Master == nil && e.more.Dropped == 0 {
 			r.AddAttrs(slog.String("key", e.Key))
 		}
 		switch e.Kind {
 		case EventRound:
 			r.AddAttrs(slog.String("outcome", Outcome(e.Err)), slog.Duration("took", e.Took))
-			if e.Validity != 0 {
-				r.AddAttrs(slog.Duration("validity", e.Validity))
+			if e.more.Validity != 0 {
+				r.AddAttrs(slog.Duration("validity", e.more.Validity))
 			}
-			if e.Held != 0 {
-				r.AddAttrs(slog.Duration("held", e.Held))
+			if e.more.Held != 0 {
+				r.AddAttrs(slog.Duration("held", e.more.Held))
 			}
-			if e.Failures != 0 {
-				r.AddAttrs(slog.Int("failures", e.Failures))
+			if e.more.Failures != 0 {
+				r.AddAttrs(slog.Int("failures", e.more.Failures))
 			}
-		case EventWake:
-			r.AddAttrs(slog.String("why", e.Why))
+		case behind.Wake:
+			r.AddAttrs(slog.String("why", e.more.Why))
 		case EventWaited:
 			r.AddAttrs(slog.String("outcome", Outcome(e.Err)), slog.Duration("waited", e.Took))
-		case EventLetGo:
-			r.AddAttrs(slog.Bool("given_back", e.GivenBack))
+		case behind.LetGo:
+			r.AddAttrs(slog.Bool("given_back", e.more.GivenBack))
 		case EventMaster:
 			r.AddAttrs(slog.String("master", e.Master.Addr), slog.String("phase", e.Master.Phase), slog.Int("debts", e.Master.Debts))
 			switch text := e.Master.Err; text {
@@ -66,8 +67,8 @@ func SlogObserver(logger *slog.Logger) Observer {
 			default:
 				r.AddAttrs(slog.String("error", unprefixed(text)))
 			}
-		case EventDropped:
-			r.AddAttrs(slog.Uint64("dropped", e.Dropped))
+		case behind.Dropped:
+			r.AddAttrs(slog.Uint64("dropped", e.more.Dropped))
 		}
 		if e.Err != nil {
 			r.AddAttrs(slog.String("error", e.Err.Error()))
@@ -78,14 +79,14 @@ func SlogObserver(logger *slog.Logger) Observer {
 
 // whatHappened are the messages of events that are logged.
 var whatHappened = map[EventKind]string{
-	EventRound: "round", EventWait: "waits", EventWake: "wakes", EventWaited: "waits no more", EventLetGo: "lets go",
-	EventLost: "lost", EventMaster: "master", EventDropped: "events are left out",
+	EventRound: "round", behind.Wait: "waits", behind.Wake: "wakes", EventWaited: "waits no more", behind.LetGo: "lets go",
+	EventLost: "lost", EventMaster: "master", behind.Dropped: "events are left out",
 }
 
 func levelOfEvent(e *Event) slog.Level {
 	switch e.Kind {
 	case EventRound:
-		level := levelOf(e.Err, e.Failures)
+		level := levelOf(e.Err, e.more.Failures)
 		if e.Op == opRevoke && level == slog.LevelError {
 			return slog.LevelDebug // nobody holds it: nobody has lost it
 		}
@@ -99,13 +100,13 @@ func levelOfEvent(e *Event) slog.Level {
 			return slog.LevelWarn // an operator meant it
 		}
 		return slog.LevelError
-	case EventDropped:
+	case behind.Dropped:
 		return slog.LevelWarn
 	}
 	return slog.LevelDebug
 }
 
-// levelOf returns the level at which a round, or the end of a Lock, is logged. failures is that of the Event.
+// levelOf returns the level at which a round, or the end of a Lock, is logged. failures is that of behind.Event.
 func levelOf(err error, failures int) slog.Level {
 	switch outcome := Outcome(err); {
 	case outcome == "ok" && failures > 0:

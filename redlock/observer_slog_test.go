@@ -15,6 +15,7 @@ import (
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -39,7 +40,9 @@ func TestSlogObserverLevels(t *testing.T) {
 	ctx := t.Context()
 	failed := func(op string, reason error) *RoundError { return unasked(op, "k", reason, "") }
 	after := func(failures int, op string, err error) func(Observer) {
-		return func(o Observer) { o(ctx, &Event{Kind: EventRound, Op: op, Key: "k", Err: err, Failures: failures}) }
+		return func(o Observer) {
+			o(ctx, &Event{Kind: EventRound, Op: op, Key: "k", Err: err, more: behind.Event{Failures: failures}})
+		}
 	}
 	round := func(op string, err error) func(Observer) { return after(0, op, err) }
 	master := func(phase string, err error) func(Observer) {
@@ -68,7 +71,7 @@ func TestSlogObserverLevels(t *testing.T) {
 			o(ctx, &Event{Kind: EventWaited, Key: "k", Took: time.Second, Err: failed(opLock, ErrNoQuorum)})
 		}},
 		"revokes nothing":         {slog.LevelDebug, round(opRevoke, failed(opRevoke, ErrNotHeld))},
-		"lets go":                 {slog.LevelDebug, func(o Observer) { o(ctx, &Event{Kind: EventLetGo, Key: "k"}) }},
+		"lets go":                 {slog.LevelDebug, func(o Observer) { o(ctx, &Event{Kind: behind.LetGo, Key: "k"}) }},
 		"no quorum":               {slog.LevelWarn, round(opLock, failed(opLock, ErrNoQuorum))},
 		"no quorum for a renewal": {slog.LevelWarn, round(opRenew, failed(opRenew, ErrNoQuorum))},
 		"too late":                {slog.LevelWarn, round(opLock, failed(opLock, ErrExpired))},
@@ -78,8 +81,8 @@ func TestSlogObserverLevels(t *testing.T) {
 		"held by another":         {slog.LevelDebug, round(opLock, failed(opLock, ErrHeld))},
 		"cancelled":               {slog.LevelDebug, round(opLock, failed(opLock, nil).endedBy(ctx, context.Canceled))},
 		"closed":                  {slog.LevelDebug, round(opLock, failed(opLock, ErrClosed))},
-		"begin of a wait":         {slog.LevelDebug, func(o Observer) { o(ctx, &Event{Kind: EventWait, Key: "k"}) }},
-		"wake":                    {slog.LevelDebug, func(o Observer) { o(ctx, &Event{Kind: EventWake, Key: "k", Why: wakeFree}) }},
+		"begin of a wait":         {slog.LevelDebug, func(o Observer) { o(ctx, &Event{Kind: behind.Wait, Key: "k"}) }},
+		"wake":                    {slog.LevelDebug, func(o Observer) { o(ctx, &Event{Kind: behind.Wake, Key: "k", more: behind.Event{Why: wakeFree}}) }},
 		"end of a wait":           {slog.LevelDebug, func(o Observer) { o(ctx, &Event{Kind: EventWaited, Key: "k", Took: time.Second, Err: nil}) }},
 		"end of a wait in vain": {slog.LevelDebug, func(o Observer) {
 			o(ctx, &Event{Kind: EventWaited, Key: "k", Took: time.Second, Err: failed(opLock, ErrHeld)})
@@ -103,12 +106,12 @@ func TestSlogObserverSaysWhatHasHappened(t *testing.T) {
 	ctx := t.Context()
 	noQuorum := unasked(opLock, "k", ErrNoQuorum, "")
 	all := logged(t, slog.LevelDebug, func(o Observer) {
-		o(ctx, &Event{Kind: EventRound, Op: opLock, Key: "k", Took: time.Millisecond, Validity: time.Second})
-		o(ctx, &Event{Kind: EventRound, Op: opUnlock, Key: "k", Took: time.Millisecond, Held: time.Minute})
+		o(ctx, &Event{Kind: EventRound, Op: opLock, Key: "k", Took: time.Millisecond, more: behind.Event{Validity: time.Second}})
+		o(ctx, &Event{Kind: EventRound, Op: opUnlock, Key: "k", Took: time.Millisecond, more: behind.Event{Held: time.Minute}})
 		o(ctx, &Event{Kind: EventRound, Op: opLock, Key: "k", Took: time.Millisecond, Err: noQuorum})
-		o(ctx, &Event{Kind: EventRound, Op: opLock, Key: "k", Took: time.Millisecond, Err: noQuorum, Failures: 2})
-		o(ctx, &Event{Kind: EventWait, Key: "k"})
-		o(ctx, &Event{Kind: EventWake, Key: "k", Why: wakeExpiry})
+		o(ctx, &Event{Kind: EventRound, Op: opLock, Key: "k", Took: time.Millisecond, Err: noQuorum, more: behind.Event{Failures: 2}})
+		o(ctx, &Event{Kind: behind.Wait, Key: "k"})
+		o(ctx, &Event{Kind: behind.Wake, Key: "k", more: behind.Event{Why: wakeExpiry}})
 		o(ctx, &Event{Kind: EventWaited, Key: "k", Took: time.Second, Err: noQuorum})
 		o(ctx, &Event{Kind: EventLost, Key: "k", Err: lostTo("k", ErrNoQuorum)})
 		o(ctx, &Event{Kind: EventMaster, Master: &MasterStats{Addr: "a:1", Phase: "down", Err: "conn: a:1: gone", Debts: 3}})
@@ -365,11 +368,11 @@ func TestObserverIsToldHowLongALockWasHeld(t *testing.T) {
 	for _, r := range rounds {
 		switch {
 		case r.Op == opUnlock && ends < 3:
-			require.GreaterOrEqual(t, r.Held, 2*time.Second)
-			require.Less(t, r.Held, 2*time.Second+100*time.Millisecond)
+			require.GreaterOrEqual(t, r.more.Held, 2*time.Second)
+			require.Less(t, r.more.Held, 2*time.Second+100*time.Millisecond)
 			ends++
 		default:
-			require.Zero(t, r.Held, r.Op)
+			require.Zero(t, r.more.Held, r.Op)
 		}
 	}
 	require.Equal(t, 3, ends)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -70,10 +71,10 @@ func TestObserverSeesTheWaiting(t *testing.T) {
 		switch e.Kind {
 		case EventRound:
 			note("%s %v %d", e.Op, errors.Is(e.Err, ErrHeld), len(e.Votes))
-		case EventWait:
+		case behind.Wait:
 			note("start %s", e.Key)
-		case EventWake:
-			note("wake %s", e.Why)
+		case behind.Wake:
+			note("wake %s", e.more.Why)
 		case EventWaited:
 			note("end %s %v %v", e.Key, e.Took.Round(100*time.Millisecond), e.Err)
 		case EventLost:
@@ -154,13 +155,13 @@ func TestObserverIsToldWhichLockItIs(t *testing.T) {
 	}
 	rounds := make(chan told, 100)
 	observer := onEvent(EventRound, func(r *Event) {
-		if r.Started != 0 {
-			rounds <- told{*r, r.TokenHash()}
+		if r.more.Started != 0 {
+			rounds <- told{*r, r.more.TokenHash()}
 		}
 	})
 	next := func(op string) told {
 		t.Helper()
-		r := conntest.Soon(t, string(op), rounds)
+		r := conntest.Soon(t, op, rounds)
 		require.Equal(t, op, r.Op)
 		return r
 	}
@@ -171,11 +172,11 @@ func TestObserverIsToldWhichLockItIs(t *testing.T) {
 	lock := next(opLock)
 	sum := sha256.Sum256([]byte(m.Token()))
 	require.Equal(t, binary.BigEndian.Uint64(sum[:]), lock.hash)
-	require.Equal(t, 30*time.Second, lock.TTL)
-	require.Equal(t, m.Fence(), lock.Fence)
-	require.Equal(t, []string{"p:k", "p:l"}, lock.Keys)
-	require.Equal(t, 1, lock.Holders)
-	require.Greater(t, lock.Started, before)
+	require.Equal(t, 30*time.Second, lock.more.TTL)
+	require.Equal(t, m.Fence(), lock.more.Fence)
+	require.Equal(t, []string{"p:k", "p:l"}, lock.more.Keys)
+	require.Equal(t, 1, lock.more.Holders)
+	require.Greater(t, lock.more.Started, before)
 	for _, text := range []string{fmt.Sprintf("%v", lock), fmt.Sprintf("%+v", lock.Event), fmt.Sprintf("%#v", &lock.Event)} {
 		require.NotContains(t, text, m.Token())
 		require.NotContains(t, text, fmt.Sprint([]byte(m.Token())))
@@ -185,26 +186,26 @@ func TestObserverIsToldWhichLockItIs(t *testing.T) {
 	for _, op := range []string{opExtend, opUnlock} {
 		r := next(op)
 		require.Equal(t, lock.hash, r.hash)
-		require.Equal(t, lock.Fence, r.Fence)
-		require.Equal(t, lock.Keys, r.Keys)
+		require.Equal(t, lock.more.Fence, r.more.Fence)
+		require.Equal(t, lock.more.Keys, r.more.Keys)
 	}
 	for holders, options := range map[int][]Option{0: {WithShared()}, 4: {WithPermits(4)}, 1: nil} {
 		m := c.NewMutex("of many", 30*time.Second, options...)
 		require.NoError(t, m.TryLock(t.Context()))
 		r := next(opLock)
-		require.Equal(t, holders, r.Holders)
-		require.Nil(t, r.Keys)
-		require.Zero(t, r.Fence)
+		require.Equal(t, holders, r.more.Holders)
+		require.Nil(t, r.more.Keys)
+		require.Zero(t, r.more.Fence)
 		require.NoError(t, m.Release())
 		require.Equal(t, r.hash, next(opUnlock).hash)
 	}
 	for i, s := range c.Stats().Masters {
-		require.Len(t, s.RunID, 40)
+		require.Len(t, s.more.RunID, 40)
 		info, err := masters.Do(i, "INFO", "server")
 		require.NoError(t, err)
 		says := strings.Contains(fmt.Sprintf("%s", info), "server_time_usec") // from Redis 6.2 on
-		require.Equal(t, says, s.Ahead != 0)
-		require.Less(t, s.Ahead.Abs(), hanging)
+		require.Equal(t, says, s.more.Ahead != 0)
+		require.Less(t, s.more.Ahead.Abs(), hanging)
 	}
 }
 
@@ -217,11 +218,11 @@ func TestObserverIsToldOfAHandOver(t *testing.T) {
 	c := opened(t, masters.Addrs(), slices.Concat(
 		onEvent(EventRound, func(r *Event) {
 			if r.Op == opLock && r.Err == nil {
-				taken <- r.TokenHash()
+				taken <- r.more.TokenHash()
 			}
 		}),
-		onEvent(EventHandedOver, func(h *Event) {
-			hashes <- h.TokenHash()
+		onEvent(behind.HandedOver, func(h *Event) {
+			hashes <- h.more.TokenHash()
 			handed <- *h
 		}),
 	))
@@ -233,15 +234,15 @@ func TestObserverIsToldOfAHandOver(t *testing.T) {
 	h := conntest.Soon(t, "the hand-over", handed)
 	require.Equal(t, conntest.Soon(t, "the lock", taken), conntest.Soon(t, "the hash", hashes))
 	require.Equal(t, "k", h.Key)
-	require.Positive(t, h.Validity)
+	require.Positive(t, h.more.Validity)
 }
 
 func TestTokenHashIsOfTheToken(t *testing.T) {
 	t.Parallel()
 	token := []byte("token 1")
 	sum := sha256.Sum256(token)
-	require.Equal(t, binary.BigEndian.Uint64(sum[:]), (&Event{token: token}).TokenHash())
-	require.Zero(t, new(Event).TokenHash())
+	require.Equal(t, binary.BigEndian.Uint64(sum[:]), (&behind.Event{Token: token}).TokenHash())
+	require.Zero(t, new(behind.Event).TokenHash())
 }
 
 // When a holder is said to let go, nobody else has the lock yet.
@@ -257,9 +258,9 @@ func TestObserverIsToldWhoLetsGoBeforeTheMasters(t *testing.T) {
 	observer := func(_ context.Context, e *Event) {
 		switch {
 		case e.Kind == EventRound && e.Op == opLock:
-			locked = e.TokenHash()
-		case e.Kind == EventLetGo:
-			gone = append(gone, told{*e, e.TokenHash(), other.TryLock(context.Background())})
+			locked = e.more.TokenHash()
+		case e.Kind == behind.LetGo:
+			gone = append(gone, told{*e, e.more.TokenHash(), other.TryLock(context.Background())})
 		}
 	}
 	simulated(t, 3, Config{Observers: []Observer{observer}}, func(t *testing.T, c *Client, r *fakeRounds) {
@@ -278,7 +279,7 @@ func TestObserverIsToldWhoLetsGoBeforeTheMasters(t *testing.T) {
 			require.ErrorIs(t, gone[0].taken, ErrHeld, how)
 			require.Equal(t, locked, gone[0].hash, how)
 			require.Equal(t, "k", gone[0].Key)
-			require.False(t, gone[0].GivenBack)
+			require.False(t, gone[0].more.GivenBack)
 			gone = nil
 			time.Sleep(time.Second)
 		}
@@ -293,9 +294,9 @@ func TestObserverIsToldOfALockThatIsGivenBack(t *testing.T) {
 	observer := []Observer{func(_ context.Context, e *Event) {
 		switch {
 		case e.Kind == EventRound && e.Op == opLock && e.Err == nil:
-			locked = append(locked, e.TokenHash())
-		case e.Kind == EventLetGo && e.GivenBack && e.Key == "k":
-			back = append(back, e.TokenHash())
+			locked = append(locked, e.more.TokenHash())
+		case e.Kind == behind.LetGo && e.more.GivenBack && e.Key == "k":
+			back = append(back, e.more.TokenHash())
 		}
 	}}
 	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, _ *fakeRounds) {
@@ -315,7 +316,7 @@ func TestObserverIsToldOfALockThatIsGivenBack(t *testing.T) {
 func TestObserverIsToldOnceWhoLetsGo(t *testing.T) {
 	other := newOther(time.Millisecond)
 	var told []bool
-	observer := onEvent(EventLetGo, func(l *Event) { told = append(told, l.GivenBack) })
+	observer := onEvent(behind.LetGo, func(l *Event) { told = append(told, l.more.GivenBack) })
 	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, _ *fakeRounds) {
 		m := c.NewMutex("k", ttl, WithSecond(other))
 		loses := func() {
@@ -340,9 +341,9 @@ func TestObserverIsToldOfARevocation(t *testing.T) {
 	c := opened(t, masters.Addrs(), onEvent(EventRound, func(r *Event) {
 		switch r.Op {
 		case opLock:
-			locked = r.TokenHash()
+			locked = r.more.TokenHash()
 		case opRevoke:
-			revoked = r.TokenHash()
+			revoked = r.more.TokenHash()
 			rounds <- *r
 		}
 	}))

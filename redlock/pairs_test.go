@@ -13,6 +13,7 @@ import (
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/stretchr/testify/require"
 )
 
@@ -178,7 +179,7 @@ func (d *duel) begin() {
 	d.stop = &stopper{notifiedRounds: told, left: -1}
 	d.stop.life, d.stop.close = context.WithCancel(context.Background())
 	c.round.Mux, c.groups = d.stop, true
-	c.events.hook(EventWake, func(*Event) { d.stop.step("woken", true) })
+	c.events.hook(behind.Wake, func(*Event) { d.stop.step("woken", true) })
 	d.c, d.closed = c, false
 	d.holder, d.waiter = d.party("one", c), d.party("the other", c)
 	d.parties = []*party{d.holder, d.waiter, d.rival}

@@ -148,7 +148,7 @@ func TestALateRefusalEndsTheAgreement(t *testing.T) {
 
 func owed(c *Client) (n int) {
 	for _, s := range c.Stats().Masters {
-		n += s.Owed
+		n += s.more.Owed
 	}
 	return n
 }

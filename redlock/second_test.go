@@ -49,8 +49,8 @@ func TestTheSecondIsTakenLastAndReleasedFirst(t *testing.T) {
 			require.Equal(t, []string{"take", "release"}, calls)
 			nothingLeft(t, r, s)
 		}
-		require.Equal(t, uint64(2), c.Stats().Second.Count)
-		require.Zero(t, c.Stats().SecondFailed)
+		require.Equal(t, uint64(2), c.Stats().more.SecondTaken)
+		require.Zero(t, c.Stats().more.SecondFailed)
 		require.Zero(t, c.Stats().Lost)
 	})
 }
@@ -81,7 +81,7 @@ func TestNeitherStandsInForTheOther(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		require.Zero(t, r.keys())
 		require.NoError(t, l.Unlock(t.Context()))
-		require.Equal(t, uint64(3), c.Stats().SecondFailed)
+		require.Equal(t, uint64(3), c.Stats().more.SecondFailed)
 
 		r.set(func(m *fakeMaster) { m.down = errors.New("down") }, 0, 1, 2)
 		asked := s.asked
@@ -129,7 +129,7 @@ func TestAnAttemptThatTheSecondRefusesWakesTheQueue(t *testing.T) {
 		go func() { got <- c.NewMutex("k", ttl).Lock(t.Context()) }()
 		require.ErrorIs(t, <-tried, ErrHeld)
 		require.NoError(t, <-got)
-		require.Equal(t, uint64(1), c.Stats().WokenLocal)
+		require.Equal(t, uint64(1), c.Stats().more.WokenLocal)
 		require.NoError(t, l.Unlock(t.Context()))
 	})
 }
@@ -174,7 +174,7 @@ func TestWhoCannotReachTheSecondLeavesTheQueue(t *testing.T) {
 	}
 	before := asked()
 	require.Eventually(t, func() bool { return asked() >= before+3 }, hanging, 5*time.Millisecond)
-	polls := clients[1].Stats().WokenPoll
+	polls := clients[1].Stats().more.WokenPoll
 	require.GreaterOrEqual(t, polls, uint64(2), "it pauses before it asks again")
 	cancel()
 	err := conntest.Soon(t, "the end", first)

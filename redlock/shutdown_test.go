@@ -13,6 +13,7 @@ import (
 
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -218,7 +219,7 @@ func TestAnAttemptUnderWayEndsWithShutdown(t *testing.T) {
 // A lock that was given to a waiter, which has not taken it over yet, is released.
 func TestShutdownReleasesALockThatIsGiven(t *testing.T) {
 	var shut func()
-	observer := onEvent(EventWake, func(*Event) { shut() })
+	observer := onEvent(behind.Wake, func(*Event) { shut() })
 	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
 		c.round.Mux = &graceRounds{Mux: r}
 		var done <-chan error

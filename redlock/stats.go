@@ -5,87 +5,71 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/redburst/redburst/redlock/internal/behind"
 )
 
 // Stats is a snapshot of what a client has done and of how its masters are. It counts since Open
 // or New.
 type Stats struct {
-	Acquired  uint64 // locks taken, on the masters or from a holder of this client (Config.Handovers)
-	Held      uint64 // attempts that failed because another held the lock; a Lock can make none, or many
-	NoQuorum  uint64 // ... because too few masters answered: worth an alert
-	Expired   uint64 // ... because they took longer than the lock would have been valid
-	Cancelled uint64 // ... because their context ended before the masters had decided
-	Released  uint64 // locks released, confirmed by a quorum
-	Extended  uint64 // locks extended, by Extend
+	Acquired   uint64        // locks taken, on the masters or from a holder of this client (Config.Handovers)
+	AcquireP99 time.Duration // 99 % of the rounds that took a lock were not longer; at most an eighth too high
+	Held       uint64        // attempts that failed because another held the lock; a Lock can make none, or many
+	NoQuorum   uint64        // ... because too few masters answered: worth an alert
 
+	Released      uint64 // locks released, confirmed by a quorum
 	ReleaseFailed uint64 // releases that no quorum has confirmed, or whose lock had been lost
 
-	Renewals       uint64 // sent by KeepAlive
-	RenewalsFailed uint64 // ... and without success
-
+	Renewals         uint64 // sent by KeepAlive
+	RenewalsFailed   uint64 // ... and without success
 	RenewalsNotified uint64 // ... at once, as masters had notified of a change of the key
-	FenceRaised      uint64 // locks that took a second round to agree on their fence ([WithFence])
-	Lost             uint64 // contexts of KeepAlive that ended because the lock was lost: worth an alert
-	Revoked          uint64 // ... because the lock was revoked, which Lost does not count
 
-	WokenFree   uint64 // waits in Lock that ended because the masters notified of a change, and the lock was free
-	WokenHeld   uint64 // ... and the lock was still held: its holder had renewed it, or another was faster
-	WokenExpiry uint64 // ... because the key's TTL had passed
-	WokenLocal  uint64 // ... because a holder or a waiter of this client has left
-	WokenPoll   uint64 // ... to look again, since too few masters can notify
+	Lost    uint64 // contexts of KeepAlive that ended because the lock was lost: worth an alert
+	Revoked uint64 // ... because the lock was revoked, which Lost does not count
 
-	SecondFailed uint64 // locks taken, and released again, as the second lock could not be had ([WithSecond])
-
-	EventsDropped uint64 // left out, as an Observer was too slow; each counts once for each such Observer
-
-	EventsWaiting int // that an Observer is being told, or still to be told: of the slowest one
+	FenceRaised uint64 // locks that took a second round to agree on their fence ([WithFence])
 
 	Waiting int // goroutines that wait in Lock
 	Kept    int // KeepAlives that renew a lock; a lock can have several
 
-	Acquire Latency // rounds that took a lock, from start to decision
-	Hold    Latency // from taking a lock to releasing it
-	Second  Latency // from having a lock on the masters to having the second one, too
+	EventsDropped uint64 // left out, as an Observer was too slow; each counts once for each such Observer
+	EventsWaiting int    // that an Observer is being told, or still to be told: of the slowest one
 
 	// Masters are in the order of Config.Masters. Locks need a majority of them to be up: both of two, three of four.
 	Masters []MasterStats
-}
 
-// Latency sums up a distribution of durations. P99 is an upper bound, and at most an eighth
-// too high.
-type Latency struct {
-	Count uint64        // of durations
-	Sum   time.Duration // of all of them
-	P99   time.Duration // 99 % of them are not longer
+	more behind.Stats
 }
 
 // snapshot returns the counts.
 func (s *stats) snapshot() Stats {
 	return Stats{
 		Acquired:         s.acquired.Load(),
+		AcquireP99:       s.acquire.p99(),
 		Held:             s.held.Load(),
 		NoQuorum:         s.noQuorum.Load(),
-		Expired:          s.expired.Load(),
-		Cancelled:        s.cancelled.Load(),
 		Released:         s.released.Load(),
-		Extended:         s.extended.Load(),
 		ReleaseFailed:    s.releaseFailed.Load(),
 		Renewals:         s.renewals.Load(),
 		RenewalsFailed:   s.renewalsFailed.Load(),
 		RenewalsNotified: s.renewalsNotified.Load(),
-		FenceRaised:      s.raised.Load(),
 		Lost:             s.lost.Load(),
 		Revoked:          s.revoked.Load(),
-		WokenFree:        s.wokenFree.Load(),
-		WokenHeld:        s.wokenHeld.Load(),
-		WokenExpiry:      s.wokenExpiry.Load(),
-		WokenLocal:       s.wokenLocal.Load(),
-		WokenPoll:        s.wokenPoll.Load(),
-		SecondFailed:     s.secondFailed.Load(),
+		FenceRaised:      s.raised.Load(),
 		Waiting:          int(s.waiting.Load()),
-		Acquire:          s.acquire.latency(),
-		Hold:             s.hold.latency(),
-		Second:           s.second.latency(),
+		more: behind.Stats{
+			Expired:      s.expired.Load(),
+			Cancelled:    s.cancelled.Load(),
+			WokenFree:    s.wokenFree.Load(),
+			WokenHeld:    s.wokenHeld.Load(),
+			WokenExpiry:  s.wokenExpiry.Load(),
+			WokenLocal:   s.wokenLocal.Load(),
+			WokenPoll:    s.wokenPoll.Load(),
+			Extended:     s.extended.Load(),
+			SecondTaken:  s.secondTaken.Load(),
+			SecondTime:   time.Duration(s.secondTime.Load()),
+			SecondFailed: s.secondFailed.Load(),
+		},
 	}
 }
 
@@ -98,8 +82,10 @@ type stats struct {
 	wokenFree, wokenHeld, wokenExpiry atomic.Uint64
 	wokenLocal, wokenPoll             atomic.Uint64
 	waiting                           atomic.Int64
-	secondFailed, releaseFailed       atomic.Uint64
-	acquire, hold, second             histogram
+	secondTaken, secondFailed         atomic.Uint64
+	secondTime                        atomic.Int64
+	releaseFailed                     atomic.Uint64
+	acquire                           histogram
 }
 
 // countWake counts why a wait has ended. countNotified counts wakeFree, once the attempt has
@@ -158,13 +144,9 @@ func (s *stats) countLoss(why error) {
 // lower bound, without a lock.
 type histogram struct {
 	buckets [(64 - 3) * 8]atomic.Uint64
-	sum     atomic.Int64
 }
 
-func (h *histogram) add(d time.Duration) {
-	h.buckets[bucketOf(d)].Add(1)
-	h.sum.Add(int64(d))
-}
+func (h *histogram) add(d time.Duration) { h.buckets[bucketOf(d)].Add(1) }
 
 func bucketOf(d time.Duration) int {
 	v := uint64(max(d, 0))
@@ -183,23 +165,20 @@ func bucketEnd(i int) time.Duration {
 	return time.Duration(uint64(8+i%8+1)<<(i/8-1) - 1)
 }
 
-func (h *histogram) latency() Latency {
+// p99 is an upper bound of 99 % of the durations.
+func (h *histogram) p99() time.Duration {
 	var counts [len(h.buckets)]uint64
-	l := Latency{Sum: time.Duration(h.sum.Load())}
+	all := uint64(0)
 	for i := range h.buckets {
 		counts[i] = h.buckets[i].Load()
-		l.Count += counts[i]
+		all += counts[i]
 	}
-	if l.Count == 0 {
-		return l
-	}
-	nth := (l.Count*99 + 99) / 100
+	nth := (all*99 + 99) / 100
 	for i, n := range counts {
-		if nth <= n {
-			l.P99 = bucketEnd(i)
-			break
+		if 0 < nth && nth <= n {
+			return bucketEnd(i)
 		}
 		nth -= n
 	}
-	return l
+	return 0
 }

@@ -214,7 +214,6 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 	}
 	if since != 0 {
 		c.subscriptions.noteReleased(now, since, m.spec.Names()...)
-		c.stats.hold.add(held)
 	}
 	return was
 }

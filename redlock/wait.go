@@ -11,6 +11,7 @@ import (
 
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/kind"
 )
 
@@ -152,7 +153,7 @@ func (w *wait) lock(ctx, waiting context.Context, try, head bool) (*RoundError, 
 		if w.since == 0 {
 			w.since = m.client.now()
 			m.client.stats.waiting.Add(1)
-			m.client.events.tell(ctx, EventWait, m.spec.Key)
+			m.client.events.tell(ctx, behind.Wait, m.spec.Key)
 		}
 		if err := w.untilFree(waiting, head, head && w.settleFirst); err != nil {
 			return last, err
@@ -256,8 +257,8 @@ func (w *wait) takeOver(ctx context.Context) (taken bool, err error) {
 func (m *Mutex) observeHandOver(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if e := m.client.events.begin(ctx, EventHandedOver, m.spec.Key); e != nil {
-		e.token, e.Fence, e.Validity = append(e.token, m.token()...), m.fence, m.left(m.client.now())
+	if e := m.client.events.begin(ctx, behind.HandedOver, m.spec.Key); e != nil {
+		e.more.Token, e.more.Fence, e.more.Validity = append(e.more.Token, m.token()...), m.fence, m.left(m.client.now())
 		m.client.events.end(e)
 	}
 }
@@ -630,8 +631,8 @@ func (w *wait) prepareAttempt(ctx context.Context) {
 		w.mutex.setNextSlot(int(slot) - 1)
 	}
 	c.stats.countWake(w.interval.why)
-	if e := c.events.begin(ctx, EventWake, w.mutex.spec.Key); e != nil {
-		e.Why = w.interval.why
+	if e := c.events.begin(ctx, behind.Wake, w.mutex.spec.Key); e != nil {
+		e.more.Why = w.interval.why
 		c.events.end(e)
 	}
 }

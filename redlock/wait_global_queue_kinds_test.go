@@ -16,7 +16,7 @@ import (
 func woken(clients []*Client) (n []uint64) {
 	for _, c := range clients {
 		s := c.Stats()
-		n = append(n, s.WokenFree+s.WokenHeld+s.WokenExpiry+s.WokenLocal) // no polls: a look may go unanswered
+		n = append(n, s.more.WokenFree+s.more.WokenHeld+s.more.WokenExpiry+s.more.WokenLocal) // no polls: a look may go unanswered
 	}
 	return n
 }

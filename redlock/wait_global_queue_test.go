@@ -17,6 +17,7 @@ import (
 
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/stretchr/testify/require"
 )
@@ -203,8 +204,8 @@ func TestWhoGivesUpLeavesTheQueue(t *testing.T) {
 func TestWhoPanicsLeavesTheQueue(t *testing.T) {
 	queued(t, 1, func(t *testing.T, p *processes) {
 		c := p.join()
-		c.events.hook(EventWait, func(*Event) { // before it has entered: then a wake
-			c.events.hook(EventWake, func(*Event) { panic("the user's") })
+		c.events.hook(behind.Wait, func(*Event) { // before it has entered: then a wake
+			c.events.hook(behind.Wake, func(*Event) { panic("the user's") })
 		})
 		panicked := make(chan any, 1)
 		go func() {

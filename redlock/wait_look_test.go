@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -70,7 +71,7 @@ func TestWaiterLearnsOfAReleaseThatLeavesSilentMastersOnly(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	var seen atomic.Bool
-	waiter.events.hook(EventWait, func(*Event) { seen.Store(true) })
+	waiter.events.hook(behind.Wait, func(*Event) { seen.Store(true) })
 	// Refused by all four, the waiter would be woken by three of them.
 	waiter.subscriptions.noteRefused(waiter.now(), "k")
 	go func() { done <- waiter.NewMutex("k", 30*time.Second).Lock(t.Context()) }()

@@ -11,6 +11,7 @@ import (
 	"github.com/redburst/redburst/redlock/internal/round"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -167,7 +168,7 @@ func TestAWriterThatPanicsTakesItsIntentAway(t *testing.T) {
 	var armed atomic.Bool
 	c := opened(t, masters.Addrs(), nil)
 	other := opened(t, masters.Addrs(), nil)
-	other.events.hook(EventWake, func(*Event) {
+	other.events.hook(behind.Wake, func(*Event) {
 		if armed.Load() {
 			panic("the user's")
 		}

@@ -138,6 +138,6 @@ func TestWaiterLooksWhenTheTTLHasPassed(t *testing.T) {
 		since := r.now()
 		require.NoError(t, c.NewMutex("k", ttl).Lock(t.Context()))
 		require.Less(t, r.now()-since, ttl+2*lookInterval)
-		require.EqualValues(t, 1, c.Stats().WokenExpiry)
+		require.EqualValues(t, 1, c.Stats().more.WokenExpiry)
 	})
 }

@@ -109,7 +109,7 @@ func TestWaiterPollsWhereNoMasterCanNotify(t *testing.T) {
 	_, done := lockInBackground(t, waiter, "k")
 	require.NoError(t, m.Unlock(t.Context()))
 	require.NoError(t, conntest.Soon(t, "the waiter has the lock", done))
-	require.Positive(t, waiter.Stats().WokenPoll)
+	require.Positive(t, statsBehind(waiter).WokenPoll)
 }
 
 // A connection that is lost takes its promise with it: the waiter looks again.
@@ -139,11 +139,11 @@ func TestRenewalsAreNotCountedAsFree(t *testing.T) {
 	w, done := lockInBackground(t, waiter, "k")
 	require.Eventually(t, func() bool { // as renewals would, and more often
 		require.NoError(t, m.Extend(t.Context()))
-		return waiter.Stats().WokenHeld >= 5
+		return statsBehind(waiter).WokenHeld >= 5
 	}, time.Minute, 10*time.Millisecond)
-	require.Zero(t, waiter.Stats().WokenFree)
+	require.Zero(t, statsBehind(waiter).WokenFree)
 	require.NoError(t, m.Unlock(t.Context()))
 	require.NoError(t, conntest.Soon(t, "the waiter has the lock", done))
-	require.LessOrEqual(t, waiter.Stats().WokenFree, uint64(1))
+	require.LessOrEqual(t, statsBehind(waiter).WokenFree, uint64(1))
 	require.NoError(t, w.Unlock(t.Context()))
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -38,10 +39,10 @@ func TestRecordingAllocatesNothing(t *testing.T) {
 		cfg, err := rec.Attach(redlock.Config{})
 		require.NoError(t, err)
 		events := []redlock.Event{
-			{Kind: redlock.EventWait, Key: "k"},
-			{Kind: redlock.EventWake, Key: "k", Why: "free"},
+			{Kind: behind.Wait, Key: "k"},
+			{Kind: behind.Wake, Key: "k"},
 			{Kind: redlock.EventWaited, Key: "k", Took: time.Second},
-			{Kind: redlock.EventHandedOver, Key: "k"},
+			{Kind: behind.HandedOver, Key: "k"},
 		}
 		require.Zero(t, testing.AllocsPerRun(1000, func() {
 			for i := range events {

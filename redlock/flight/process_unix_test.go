@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/record"
 	"github.com/stretchr/testify/require"
 )
@@ -41,7 +42,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	for i := range 1000 {
-		cfg.Observers[0](context.Background(), &redlock.Event{Kind: redlock.EventWait, Key: fmt.Sprint("key ", i)})
+		cfg.Observers[0](context.Background(), &redlock.Event{Kind: behind.Wait, Key: fmt.Sprint("key ", i)})
 	}
 	fmt.Println("recorded")
 	io.Copy(io.Discard, os.Stdin)
@@ -130,7 +131,7 @@ func TestFileThatIsCutEndsTheRecord(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.Truncate(name, 0))
 	for range 10 {
-		cfg.Observers[0](t.Context(), &redlock.Event{Kind: redlock.EventWait, Key: "k"})
+		cfg.Observers[0](t.Context(), &redlock.Event{Kind: behind.Wait, Key: "k"})
 	}
 	require.ErrorContains(t, rec.Err(), "cannot be written")
 	_, err = rec.WriteTo(io.Discard)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/record"
 	"github.com/stretchr/testify/require"
 )
@@ -141,8 +142,9 @@ func TestLargeEventsFit(t *testing.T) {
 	rec := newRecorder(t, Options{Size: minSize})
 	long := string(bytes.Repeat([]byte("k"), 100<<10))
 	e := redlock.Event{Kind: redlock.EventRound}
+	more := behind.OfEvent(&e)
 	for i := range 64 {
-		e.Keys = append(e.Keys, fmt.Sprint(i, long))
+		more.Keys = append(more.Keys, fmt.Sprint(i, long))
 		e.Votes = append(e.Votes, redlock.Vote{Verdict: "failed", Err: errors.New(fmt.Sprint(i, long))})
 	}
 	e.Key, e.Op = long, record.OpExtend
@@ -173,7 +175,9 @@ func TestRecordSaysWhatWasLeftOut(t *testing.T) {
 	t.Parallel()
 	rec := newRecorder(t, Options{})
 	now := clock.Now()
-	rec.ring.record(3, &redlock.Event{Kind: redlock.EventDropped, Dropped: 1000, Started: now - time.Second, Boot: now})
+	e := redlock.Event{Kind: behind.Dropped}
+	*behind.OfEvent(&e) = behind.Event{Dropped: 1000, Started: now - time.Second, Boot: now}
+	rec.ring.record(3, &e)
 	left := of(read(t, bytesOf(t, rec)), record.KindDropped)
 	require.Len(t, left, 1)
 	require.Equal(t, uint64(1000), left[0].Dropped)

@@ -18,6 +18,7 @@ import (
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/clientname"
 	"github.com/redburst/redburst/redlock/internal/record"
 )
@@ -151,7 +152,7 @@ const maxClients = 1000
 type attached struct {
 	recorder *Recorder
 	place    int // in About.Clients
-	client   atomic.Pointer[redlock.Client]
+	meet     atomic.Pointer[behind.Meet]
 
 	mu      sync.Mutex
 	askedAt time.Duration // when the masters were asked the last time
@@ -159,18 +160,19 @@ type attached struct {
 
 // observe is the Observer of the client. It is called by a goroutine of its own, so it may wait for a disk.
 func (a *attached) observe(_ context.Context, e *redlock.Event) {
+	more := behind.OfEvent(e)
 	switch e.Kind {
-	case redlock.EventOpened:
-		a.client.Store(e.Client)
+	case behind.Opened:
+		a.meet.Store(&more.Meet)
 		return
 	case redlock.EventMaster:
-		a.met(record.KindMaster, e.Boot, *e.Master)
+		a.met(record.KindMaster, more.Boot, e.Master.Addr, e.Master.Phase, e.Master.Err, *behind.OfMaster(e.Master))
 		return
 	}
 	a.recorder.ring.record(a.place, e)
 	switch outcome := redlock.Outcome(e.Err); {
 	case e.Kind == redlock.EventLost && outcome != "closed" && outcome != "revoked",
-		e.Kind == redlock.EventRound && outcome == "not_held" && e.Failures == 0 && e.Op != record.OpLock && e.Op != record.OpRevoke:
+		e.Kind == redlock.EventRound && outcome == "not_held" && more.Failures == 0 && e.Op != record.OpLock && e.Op != record.OpRevoke:
 		a.lost()
 	}
 }
@@ -204,13 +206,13 @@ func (a *attached) lost() {
 }
 
 // met writes down what was seen of a master.
-func (a *attached) met(kind record.Kind, at time.Duration, m redlock.MasterStats) {
+func (a *attached) met(kind record.Kind, at time.Duration, addr, phase, why string, m behind.Master) {
 	if opt := &a.recorder.opt; opt.mute {
 		m.Ahead = 0
 	} else if m.Ahead != 0 {
 		m.Ahead -= opt.lie
 	}
-	a.recorder.ring.master(kind, a.place, at, &m)
+	a.recorder.ring.master(kind, a.place, at, addr, phase, why, &m)
 }
 
 // ask writes down who the masters are by now, and what their clocks say. The client asks them: it alone knows which masters it
@@ -219,8 +221,8 @@ func (a *attached) ask() {
 	now := clock.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	c := a.client.Load()
-	if c == nil || a.askedAt != 0 && now-a.askedAt < minAskPause {
+	meet := a.meet.Load()
+	if meet == nil || a.askedAt != 0 && now-a.askedAt < minAskPause {
 		return
 	}
 	a.askedAt = now
@@ -231,7 +233,7 @@ func (a *attached) ask() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.ending, askTimeout)
-	wait := c.Meet(ctx, func(m redlock.MasterStats) { a.met(record.KindAsked, 0, m) })
+	wait := (*meet)(ctx, func(addr string, m behind.Master, why string) { a.met(record.KindAsked, 0, addr, "", why, m) })
 	r.running.Go(func() {
 		defer cancel()
 		wait()

@@ -21,6 +21,7 @@ import (
 
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/record"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -269,7 +270,7 @@ func TestRecordIsServed(t *testing.T) {
 	rec := newRecorder(t, Options{})
 	cfg, err := rec.Attach(redlock.Config{})
 	require.NoError(t, err)
-	cfg.Observers[0](t.Context(), &redlock.Event{Kind: redlock.EventWait, Key: "k"})
+	cfg.Observers[0](t.Context(), &redlock.Event{Kind: behind.Wait, Key: "k"})
 	get := func(method string) *http.Response {
 		w := httptest.NewRecorder()
 		rec.ServeHTTP(w, httptest.NewRequest(method, "/debug/redlock", nil))
@@ -397,7 +398,7 @@ func TestFileIsPutAside(t *testing.T) {
 		rec := newRecorder(t, Options{File: name, Size: minSize})
 		cfg, err := rec.Attach(redlock.Config{})
 		require.NoError(t, err)
-		cfg.Observers[0](t.Context(), &redlock.Event{Kind: redlock.EventWait, Key: key})
+		cfg.Observers[0](t.Context(), &redlock.Event{Kind: behind.Wait, Key: key})
 		return rec
 	}
 	keyIn := func(name string) string {
@@ -508,7 +509,7 @@ func TestFileIsWrittenWithoutMapping(t *testing.T) {
 	require.NoError(t, r.access(func([]byte) { r.init() }))
 	r.about(&record.About{Host: "here"})
 	for i := range 5000 {
-		r.record(0, &redlock.Event{Kind: redlock.EventWait, Key: fmt.Sprint("key ", i)})
+		r.record(0, &redlock.Event{Kind: behind.Wait, Key: fmt.Sprint("key ", i)})
 	}
 	text, err := os.ReadFile(name)
 	require.NoError(t, err)
@@ -518,8 +519,8 @@ func TestFileIsWrittenWithoutMapping(t *testing.T) {
 	waits := of(got, record.KindWait)
 	require.Equal(t, "key 4999", waits[len(waits)-1].Key)
 	require.NoError(t, plain.Close())
-	r.record(0, &redlock.Event{Kind: redlock.EventWait, Key: "k"})
-	r.record(0, &redlock.Event{Kind: redlock.EventWait, Key: "k"})
+	r.record(0, &redlock.Event{Kind: behind.Wait, Key: "k"})
+	r.record(0, &redlock.Event{Kind: behind.Wait, Key: "k"})
 	require.True(t, errors.Is(r.err, os.ErrClosed), r.err)
 }
 
@@ -551,10 +552,10 @@ func TestErrorsOfTheProgramDoNoHarm(t *testing.T) {
 	}
 	for _, tell := range told(errorFunc(func() string { panic("the program's") })) {
 		require.PanicsWithValue(t, "the program's", tell)
-		o(t.Context(), &redlock.Event{Kind: redlock.EventWait, Key: "k"})
+		o(t.Context(), &redlock.Event{Kind: behind.Wait, Key: "k"})
 	}
 	for _, tell := range told(errorFunc(func() string {
-		o(t.Context(), &redlock.Event{Kind: redlock.EventWait, Key: "l"})
+		o(t.Context(), &redlock.Event{Kind: behind.Wait, Key: "l"})
 		return "it has waited"
 	})) {
 		done := make(chan bool, 1)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/record"
 )
 
@@ -205,9 +206,9 @@ func (r *ring) text(s string) {
 
 // kinds are those of the events that record records.
 var kinds = map[redlock.EventKind]record.Kind{
-	redlock.EventRound: record.KindRound, redlock.EventWait: record.KindWait, redlock.EventWake: record.KindWake, redlock.EventWaited: record.KindWaited,
-	redlock.EventHandedOver: record.KindHandedOver, redlock.EventLetGo: record.KindLetGo, redlock.EventLost: record.KindLost,
-	redlock.EventDropped: record.KindDropped,
+	redlock.EventRound: record.KindRound, behind.Wait: record.KindWait, behind.Wake: record.KindWake, redlock.EventWaited: record.KindWaited,
+	behind.HandedOver: record.KindHandedOver, behind.LetGo: record.KindLetGo, redlock.EventLost: record.KindLost,
+	behind.Dropped: record.KindDropped,
 }
 
 // record records an event of a client.
@@ -216,7 +217,8 @@ func (r *ring) record(client int, e *redlock.Event) {
 	if kind == 0 {
 		return
 	}
-	hash := e.TokenHash()
+	more := behind.OfEvent(e)
+	hash := more.TokenHash()
 	outcome, detail := outcomeOf(e.Err)
 	var few [8]string
 	failures := few[:0]
@@ -229,7 +231,7 @@ func (r *ring) record(client int, e *redlock.Event) {
 			failures = append(failures, v.Err.Error())
 		}
 	}
-	if !r.lock(e.Boot) {
+	if !r.lock(more.Boot) {
 		return
 	}
 	defer r.unlock()
@@ -237,24 +239,24 @@ func (r *ring) record(client int, e *redlock.Event) {
 		r.begin(kind, client, e.Key)
 		switch kind {
 		case record.KindRound:
-			r.round(e, outcome, detail, hash, failures)
+			r.round(e, more, outcome, detail, hash, failures)
 		case record.KindWake:
-			r.text(e.Why)
+			r.text(more.Why)
 		case record.KindWaited:
 			r.text(outcome)
 			r.text(detail)
 			r.u(duration(e.Took))
 		case record.KindHandedOver:
-			r.u(e.Fence, duration(e.Validity))
+			r.u(more.Fence, duration(more.Validity))
 			r.hash(hash)
 		case record.KindLetGo:
-			r.flag(e.GivenBack)
+			r.flag(more.GivenBack)
 			r.hash(hash)
 		case record.KindLost:
 			r.text(outcome)
 			r.text(detail)
 		case record.KindDropped:
-			r.u(e.Dropped, duration(e.Boot-e.Started))
+			r.u(more.Dropped, duration(more.Boot-more.Started))
 		}
 	}
 }
@@ -268,15 +270,15 @@ func (r *ring) flag(is bool) {
 }
 
 // round adds what an event says of a round.
-func (r *ring) round(e *redlock.Event, outcome, detail string, hash uint64, failures []string) {
+func (r *ring) round(e *redlock.Event, more *behind.Event, outcome, detail string, hash uint64, failures []string) {
 	r.text(e.Op)
 	r.text(outcome)
 	r.text(detail)
-	r.flag(e.Started > 0)
-	r.u(duration(e.Took), duration(e.Validity), duration(e.Held), duration(e.TTL), uint64(e.Failures), uint64(e.Asked), uint64(e.Holders), e.Fence)
+	r.flag(more.Started > 0)
+	r.u(duration(e.Took), duration(more.Validity), duration(more.Held), duration(more.TTL), uint64(more.Failures), uint64(more.Asked), uint64(more.Holders), more.Fence)
 	r.hash(hash)
-	r.u(uint64(len(e.Keys)))
-	for _, key := range e.Keys {
+	r.u(uint64(len(more.Keys)))
+	for _, key := range more.Keys {
 		r.text(key)
 	}
 	r.u(uint64(len(e.Votes)))
@@ -312,15 +314,15 @@ func hasFailed(v *redlock.Vote) bool {
 	return v.Verdict == "failed" || v.Verdict == "pending" && v.Err != nil
 }
 
-func (r *ring) master(kind record.Kind, client int, at time.Duration, m *redlock.MasterStats) {
+func (r *ring) master(kind record.Kind, client int, at time.Duration, addr, phase, why string, m *behind.Master) {
 	if !r.lock(at) {
 		return
 	}
 	defer r.unlock()
 	for done := false; !done; done = r.end() {
-		r.begin(kind, client, m.Addr)
-		r.text(m.Phase)
-		r.text(m.Err)
+		r.begin(kind, client, addr)
+		r.text(phase)
+		r.text(why)
 		r.text(m.RunID)
 		r.u(signed(m.Ahead), duration(m.Within), duration(m.Uptime), uint64(m.Place)+1)
 	}

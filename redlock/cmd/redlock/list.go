@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/spf13/cobra"
 )
@@ -329,7 +330,7 @@ func heldBy(lock redlock.LockInfo) string {
 	case lock.Kind == "":
 		return "nobody"
 	case lock.Kind == "other":
-		return lock.Holders[0].Other
+		return behind.OfHolder(&lock.Holders[0]).Other
 	case lock.Kind == "permits":
 		if lock.Used < 0 {
 			return "not counted, of " + plural(lock.Permits, "permit")
@@ -370,8 +371,8 @@ func briefly(left time.Duration) string {
 
 // holderText is ownerText of a lock in a list.
 func holderText(h redlock.Holder) string {
-	if h.Other != "" {
-		return h.Other
+	if other := behind.OfHolder(&h).Other; other != "" {
+		return other
 	}
 	return ownerText(census.Holder{Token: h.Token})
 }
@@ -386,7 +387,7 @@ func (l *lister) detail(lock redlock.LockInfo) {
 		text = fmt.Sprintf("%s: %s, and nobody runs it", lock.Key, heldBy(lock))
 	}
 	if lock.Kind == "other" {
-		text = lock.Key + ": " + lock.Holders[0].Other
+		text = lock.Key + ": " + behind.OfHolder(&lock.Holders[0]).Other
 	}
 	if lock.Fence != 0 {
 		text += fmt.Sprintf(", fence %d", lock.Fence)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/behind"
 )
 
 // A monitor watches the masters during a run, and says on stderr what their failures
@@ -37,7 +38,7 @@ func (w *monitor) told(_ context.Context, e *redlock.Event) {
 		w.master(*e.Master)
 	case redlock.EventRound:
 		w.round(e)
-	case redlock.EventWait:
+	case behind.Wait:
 		w.waitStarts()
 	case redlock.EventWaited:
 		w.waitEnds()

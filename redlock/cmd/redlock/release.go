@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/spf13/cobra"
 )
@@ -279,7 +280,7 @@ func (t *target) open(ctx context.Context, command string) (*redlock.Client, err
 // the key until it expires.
 func deliver(ctx context.Context, client *redlock.Client, most time.Duration) {
 	owes := func(m redlock.MasterStats) bool {
-		return m.Phase == "dialing" || m.Phase == "up" && m.Debts+m.Owed > 0
+		return m.Phase == "dialing" || m.Phase == "up" && m.Debts+behind.OfMaster(&m).Owed > 0
 	}
 	for began := time.Now(); ctx.Err() == nil && time.Since(began) < most; time.Sleep(5 * time.Millisecond) {
 		if !slices.ContainsFunc(client.Stats().Masters, owes) {

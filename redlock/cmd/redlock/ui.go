@@ -19,6 +19,7 @@ import (
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/spf13/cobra"
 )
 
@@ -395,7 +396,7 @@ func (s *uiServer) revoke(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if lock.Kind == "other" {
-		answer(http.StatusConflict, "it is "+lock.Holders[0].Other)
+		answer(http.StatusConflict, "it is "+behind.OfHolder(&lock.Holders[0]).Other)
 		return
 	}
 	revoked := 0

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/clientname"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 )
@@ -344,7 +345,8 @@ func (u *uiState) readMasters(context.Context) {
 		if m.RTT > 0 {
 			rtt = brief(m.RTT)
 		}
-		all = append(all, master{m.Addr, m.Phase, m.Err, rtt, m.Failures, m.Owed, m.Debts, m.Notifies})
+		more := behind.OfMaster(&m)
+		all = append(all, master{m.Addr, m.Phase, m.Err, rtt, more.Failures, more.Owed, m.Debts, m.Notifies})
 	}
 	u.say("masters", all)
 }

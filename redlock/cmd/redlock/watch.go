@@ -10,6 +10,7 @@ import (
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/behind"
 )
 
 // A watchEvent is a line of status --watch.
@@ -29,7 +30,7 @@ func newWatchEvent(key string, l redlock.LockInfo, err error) watchEvent {
 	case err != nil:
 		s.State, s.Error = unknown, err.Error()
 	case l.Held:
-		s.State, s.Owner, s.Other = held, l.Holders[0].Owner, l.Holders[0].Other
+		s.State, s.Owner, s.Other = held, l.Holders[0].Owner, behind.OfHolder(&l.Holders[0]).Other
 	}
 	return s
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/sdk/metric"
 )
@@ -18,11 +19,12 @@ func TestObserverAllocatesNothing(t *testing.T) {
 	observer := telemetry.Observer()
 	ctx := t.Context()
 	events := []redlock.Event{
-		{Kind: redlock.EventRound, Op: "unlock", Key: "k", Took: time.Millisecond, Held: time.Second},
-		{Kind: redlock.EventWait, Key: "k"},
-		{Kind: redlock.EventWake, Key: "k", Why: "free"},
+		{Kind: redlock.EventRound, Op: "unlock", Key: "k", Took: time.Millisecond},
+		{Kind: behind.Wait, Key: "k"},
+		{Kind: behind.Wake, Key: "k"},
 		{Kind: redlock.EventWaited, Key: "k", Took: time.Second},
 	}
+	behind.OfEvent(&events[0]).Held, behind.OfEvent(&events[2]).Why = time.Second, "free"
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		for i := range events {
 			observer(ctx, &events[i])

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric"
@@ -76,14 +77,17 @@ func where(b *bench, i int) string { return strings.Replace(b.masters.Addr(i), "
 
 // Every number of the Stats is in the metrics, under its own name.
 func TestAllStatsAreReported(t *testing.T) {
-	s := redlock.Stats{Acquired: 1, Held: 2, NoQuorum: 3, Expired: 4, Cancelled: 5, Released: 6, Extended: 7,
+	s := redlock.Stats{Acquired: 1, Held: 2, NoQuorum: 3, Released: 6,
 		Renewals: 8, RenewalsFailed: 9, RenewalsNotified: 28, FenceRaised: 10, Lost: 11, Revoked: 31,
-		WokenFree: 12, WokenHeld: 13, WokenExpiry: 14, WokenLocal: 15, WokenPoll: 16, Waiting: 17, Kept: 18,
-		EventsDropped: 29, EventsWaiting: 30, ReleaseFailed: 24, SecondFailed: 27, Second: redlock.Latency{Count: 25, Sum: 26 * time.Second},
+		Waiting: 17, Kept: 18,
+		EventsDropped: 29, EventsWaiting: 30, ReleaseFailed: 24,
 		Masters: []redlock.MasterStats{
-			{Addr: "a:1", Phase: "up", RTT: 19 * time.Second, Replies: 20, Failures: 21, Owed: 22, Debts: 23},
+			{Addr: "a:1", Phase: "up", RTT: 19 * time.Second, Debts: 23},
 			{Addr: "b:2", Phase: "quarantined"},
 		}}
+	*behind.OfStats(&s) = behind.Stats{Expired: 4, Cancelled: 5, Extended: 7, SecondTaken: 25, SecondTime: 26 * time.Second, SecondFailed: 27,
+		WokenFree: 12, WokenHeld: 13, WokenExpiry: 14, WokenLocal: 15, WokenPoll: 16}
+	*behind.OfMaster(&s.Masters[0]) = behind.Master{Replies: 20, Failures: 21, Owed: 22}
 	b := &bench{reader: metric.NewManualReader()}
 	telemetry, err := New(WithMeterProvider(metric.NewMeterProvider(metric.WithReader(b.reader))))
 	require.NoError(t, err)
@@ -105,7 +109,7 @@ func TestAllStatsAreReported(t *testing.T) {
 	want["master.status{up,a,1}"], want["master.status{quarantined,b,2}"] = 1, 1
 	require.Equal(t, want, b.collected(t))
 	require.Equal(t, "invalid", mux.Phase(len(phases)).String(), "all phases are there")
-	require.Equal(t, 28, reflect.TypeFor[redlock.Stats]().NumField(), "what is new is there")
+	require.Equal(t, 18+11, reflect.TypeFor[redlock.Stats]().NumField()+reflect.TypeFor[behind.Stats]().NumField(), "what is new is there")
 	require.NoError(t, r.Unregister())
 	require.Empty(t, b.collected(t))
 }
@@ -125,7 +129,8 @@ func TestThePageListsEachMetric(t *testing.T) {
 	require.NoError(t, err)
 	_, err = telemetry.watch(func() redlock.Stats { return redlock.Stats{Masters: []redlock.MasterStats{{Addr: "a:1"}}} })
 	require.NoError(t, err)
-	for _, e := range []redlock.Event{{Kind: redlock.EventRound, Held: 1}, {Kind: redlock.EventWaited}, {Kind: redlock.EventMaster, Master: &redlock.MasterStats{}}} {
+	for _, e := range []redlock.Event{{Kind: redlock.EventRound}, {Kind: redlock.EventWaited}, {Kind: redlock.EventMaster, Master: &redlock.MasterStats{}}} {
+		behind.OfEvent(&e).Held = 1
 		telemetry.Observer()(t.Context(), &e)
 	}
 	var data metricdata.ResourceMetrics

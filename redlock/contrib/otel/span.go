@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
@@ -40,7 +41,7 @@ func (t *Telemetry) TryLock(ctx context.Context, m *redlock.Mutex) (held context
 }
 
 func (t *Telemetry) take(ctx context.Context, m *redlock.Mutex, lock func(context.Context) error) (held context.Context, unlock func(context.Context) error, err error) {
-	op, inner := t.begin(ctx, m.Client(), m.Key())
+	op, inner := t.begin(ctx, m, m.Key())
 	panics := true
 	defer func() {
 		if unlock == nil {
@@ -70,7 +71,7 @@ type operation struct {
 	parent    context.Context // the caller's
 	key       string
 	lock      trace.Span
-	client    *redlock.Client
+	from      any             // the client, or the Mutex
 	inner     context.Context // that of its calls
 	hold      trace.Span      // nil until the lock is taken
 
@@ -91,8 +92,8 @@ type ending struct {
 type operationKey struct{}
 
 // begin begins an operation and its first span.
-func (t *Telemetry) begin(ctx context.Context, client *redlock.Client, key string) (*operation, context.Context) {
-	op := &operation{telemetry: t, parent: ctx, key: key, client: client}
+func (t *Telemetry) begin(ctx context.Context, from any, key string) (*operation, context.Context) {
+	op := &operation{telemetry: t, parent: ctx, key: key, from: from}
 	inner, span := t.tracer.Start(ctx, "redlock.lock", trace.WithAttributes(op.attributes()...))
 	op.lock = span
 	op.inner = context.WithValue(inner, operationKey{}, op)
@@ -143,7 +144,7 @@ func (op *operation) endSpan(span, next trace.Span) {
 	op.mu.Lock()
 	op.ending = append(op.ending, ending{span, time.Now(), next, time.AfterFunc(mostLate, func() { op.noted(true) })})
 	op.mu.Unlock()
-	if !op.telemetry.observes.Load() || !op.client.Note(op.inner, op.key) {
+	if !op.telemetry.observes.Load() || !behind.Tell(op.from, op.inner, op.key) {
 		op.noted(true)
 	}
 }

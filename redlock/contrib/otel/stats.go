@@ -11,6 +11,7 @@ import (
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 )
@@ -33,18 +34,18 @@ var numbers = []number{
 		is(s.Acquired, keyOutcome.String("ok"))
 		is(s.Held, keyOutcome.String("held"))
 		is(s.NoQuorum, keyOutcome.String("no_quorum"))
-		is(s.Expired, keyOutcome.String("expired"))
-		is(s.Cancelled, keyOutcome.String("cancelled"))
+		is(behind.OfStats(s).Expired, keyOutcome.String("expired"))
+		is(behind.OfStats(s).Cancelled, keyOutcome.String("cancelled"))
 	}},
 	{"redlock.wait.wakes", "{wake}", "Waits in Lock that ended to try again, by why.", true, func(s *redlock.Stats, is func(uint64, ...attribute.KeyValue)) {
-		is(s.WokenFree, keyReason.String("free"))
-		is(s.WokenHeld, keyReason.String("held"))
-		is(s.WokenExpiry, keyReason.String("expiry"))
-		is(s.WokenLocal, keyReason.String("local"))
-		is(s.WokenPoll, keyReason.String("poll"))
+		is(behind.OfStats(s).WokenFree, keyReason.String("free"))
+		is(behind.OfStats(s).WokenHeld, keyReason.String("held"))
+		is(behind.OfStats(s).WokenExpiry, keyReason.String("expiry"))
+		is(behind.OfStats(s).WokenLocal, keyReason.String("local"))
+		is(behind.OfStats(s).WokenPoll, keyReason.String("poll"))
 	}},
 	one("redlock.lock.released", "{lock}", "Locks released, confirmed by a quorum.", true, func(s *redlock.Stats) uint64 { return s.Released }),
-	one("redlock.lock.extended", "{lock}", "Locks extended by Extend.", true, func(s *redlock.Stats) uint64 { return s.Extended }),
+	one("redlock.lock.extended", "{lock}", "Locks extended by Extend.", true, func(s *redlock.Stats) uint64 { return behind.OfStats(s).Extended }),
 	one("redlock.lock.lost", "{lock}", "Contexts of KeepAlive that ended because the lock was lost.", true, func(s *redlock.Stats) uint64 { return s.Lost }),
 	one("redlock.lock.revoked", "{lock}", "Contexts of KeepAlive that ended because the lock was revoked.", true, func(s *redlock.Stats) uint64 { return s.Revoked }),
 	one("redlock.lock.kept", "{keepalive}", "KeepAlives that renew a lock; a lock can have several.", false, func(s *redlock.Stats) uint64 { return uint64(s.Kept) }),
@@ -53,9 +54,9 @@ var numbers = []number{
 	one("redlock.renewal.failed", "{renewal}", "Renewals sent by KeepAlive without success.", true, func(s *redlock.Stats) uint64 { return s.RenewalsFailed }),
 	one("redlock.renewal.notified", "{renewal}", "Renewals sent at once, as masters had notified of a change of the key.", true, func(s *redlock.Stats) uint64 { return s.RenewalsNotified }),
 	one("redlock.release.failed", "{release}", "Releases that no quorum has confirmed, or whose lock had been lost.", true, func(s *redlock.Stats) uint64 { return s.ReleaseFailed }),
-	one("redlock.second.taken", "{lock}", "Second locks taken, behind the one on the masters.", true, func(s *redlock.Stats) uint64 { return s.Second.Count }),
-	one("redlock.second.time", seconds, "The time that taking second locks has taken.", true, func(s *redlock.Stats) uint64 { return uint64(s.Second.Sum) }),
-	one("redlock.second.failed", "{lock}", "Locks released again, as the second lock was not to be had.", true, func(s *redlock.Stats) uint64 { return s.SecondFailed }),
+	one("redlock.second.taken", "{lock}", "Second locks taken, behind the one on the masters.", true, func(s *redlock.Stats) uint64 { return behind.OfStats(s).SecondTaken }),
+	one("redlock.second.time", seconds, "The time that taking second locks has taken.", true, func(s *redlock.Stats) uint64 { return uint64(behind.OfStats(s).SecondTime) }),
+	one("redlock.second.failed", "{lock}", "Locks released again, as the second lock was not to be had.", true, func(s *redlock.Stats) uint64 { return behind.OfStats(s).SecondFailed }),
 	one("redlock.events.dropped", "{event}", "Events left out, as an Observer was too slow.", true, func(s *redlock.Stats) uint64 { return s.EventsDropped }),
 	one("redlock.events.waiting", "{event}", "Events that the slowest Observer is still to be told.", false, func(s *redlock.Stats) uint64 { return uint64(s.EventsWaiting) }),
 	one("redlock.fence.raised", "{lock}", "Locks that took a second round to agree on their fence.", true, func(s *redlock.Stats) uint64 { return s.FenceRaised }),
@@ -72,9 +73,9 @@ var numbers = []number{
 		}
 	}},
 	each("redlock.master.rtt", seconds, "Smoothed round trip of the master; 0 before the first.", false, func(m *redlock.MasterStats) uint64 { return uint64(m.RTT) }),
-	each("redlock.master.replies", "{reply}", "Replies of the master.", true, func(m *redlock.MasterStats) uint64 { return m.Replies }),
-	each("redlock.master.failures", "{vote}", "Votes of the master that failed.", true, func(m *redlock.MasterStats) uint64 { return m.Failures }),
-	each("redlock.master.owed", "{reply}", "Answers that the master owes.", false, func(m *redlock.MasterStats) uint64 { return uint64(m.Owed) }),
+	each("redlock.master.replies", "{reply}", "Replies of the master.", true, func(m *redlock.MasterStats) uint64 { return behind.OfMaster(m).Replies }),
+	each("redlock.master.failures", "{vote}", "Votes of the master that failed.", true, func(m *redlock.MasterStats) uint64 { return behind.OfMaster(m).Failures }),
+	each("redlock.master.owed", "{reply}", "Answers that the master owes.", false, func(m *redlock.MasterStats) uint64 { return uint64(behind.OfMaster(m).Owed) }),
 	each("redlock.master.debts", "{release}", "Releases to be delivered when the master is back, or to be repeated.", false, func(m *redlock.MasterStats) uint64 { return uint64(m.Debts) }),
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -166,19 +167,19 @@ func (t *Telemetry) told(ctx context.Context, e *redlock.Event) {
 	case redlock.EventRound:
 		outcome := redlock.Outcome(e.Err)
 		t.record(ctx, t.rounds, e.Took, e.Key, e.Op, outcome)
-		if e.Held != 0 {
-			t.record(ctx, t.holds, e.Held, e.Key, "", "")
+		if held := behind.OfEvent(e).Held; held != 0 {
+			t.record(ctx, t.holds, held, e.Key, "", "")
 		}
 		if traced {
 			add("redlock.round", keyOperation.String(e.Op), keyOutcome.String(outcome), keyDuration.Float64(e.Took.Seconds()))
 		}
-	case redlock.EventWait:
+	case behind.Wait:
 		if traced {
 			add("redlock.wait")
 		}
-	case redlock.EventWake:
+	case behind.Wake:
 		if traced {
-			add("redlock.wake", keyReason.String(e.Why))
+			add("redlock.wake", keyReason.String(behind.OfEvent(e).Why))
 		}
 	case redlock.EventWaited:
 		t.record(ctx, t.waits, e.Took, e.Key, "", redlock.Outcome(e.Err))
@@ -191,7 +192,7 @@ func (t *Telemetry) told(ctx context.Context, e *redlock.Event) {
 		}
 	case redlock.EventMaster:
 		t.changes.Add(ctx, 1, t.with(append(place(e.Master.Addr), keyPhase.String(e.Master.Phase))))
-	case redlock.EventNote:
+	case behind.Note:
 		if op, _ := ctx.Value(operationKey{}).(*operation); op != nil && op.telemetry == t {
 			op.noted(false)
 		}

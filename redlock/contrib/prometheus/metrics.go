@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/behind"
 )
 
 // Metrics is a prometheus.Collector of one client. It is made by New. All its methods may be called by
@@ -68,8 +69,8 @@ func (m *Metrics) told(_ context.Context, e *redlock.Event) {
 	switch e.Kind {
 	case redlock.EventRound:
 		m.observe(m.rounds, e.Took, e.Key, e.Op, redlock.Outcome(e.Err))
-		if e.Held != 0 {
-			m.observe(m.holds, e.Held, e.Key)
+		if held := behind.OfEvent(e).Held; held != 0 {
+			m.observe(m.holds, held, e.Key)
 		}
 	case redlock.EventWaited:
 		m.observe(m.waits, e.Took, e.Key, redlock.Outcome(e.Err))

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -80,14 +81,17 @@ func registered(t *testing.T, metrics *Metrics) *prometheus.Registry {
 
 // Every number of the Stats is in the metrics, under its own name.
 func TestAllStatsAreCollected(t *testing.T) {
-	s := redlock.Stats{Acquired: 1, Held: 2, NoQuorum: 3, Expired: 4, Cancelled: 5, Released: 6, Extended: 7,
+	s := redlock.Stats{Acquired: 1, Held: 2, NoQuorum: 3, Released: 6,
 		Renewals: 8, RenewalsFailed: 9, RenewalsNotified: 28, FenceRaised: 10, Lost: 11, Revoked: 31,
-		WokenFree: 12, WokenHeld: 13, WokenExpiry: 14, WokenLocal: 15, WokenPoll: 16, Waiting: 17, Kept: 18,
-		EventsDropped: 29, EventsWaiting: 30, ReleaseFailed: 24, SecondFailed: 27, Second: redlock.Latency{Count: 25, Sum: 26 * time.Second},
+		Waiting: 17, Kept: 18,
+		EventsDropped: 29, EventsWaiting: 30, ReleaseFailed: 24,
 		Masters: []redlock.MasterStats{
-			{Addr: "a", Phase: "up", RTT: 19 * time.Second, Replies: 20, Failures: 21, Owed: 22, Debts: 23},
+			{Addr: "a", Phase: "up", RTT: 19 * time.Second, Debts: 23},
 			{Addr: "b", Phase: "quarantined"},
 		}}
+	*behind.OfStats(&s) = behind.Stats{Expired: 4, Cancelled: 5, Extended: 7, SecondTaken: 25, SecondTime: 26 * time.Second, SecondFailed: 27,
+		WokenFree: 12, WokenHeld: 13, WokenExpiry: 14, WokenLocal: 15, WokenPoll: 16}
+	*behind.OfMaster(&s.Masters[0]) = behind.Master{Replies: 20, Failures: 21, Owed: 22}
 	r := prometheus.NewPedanticRegistry()
 	require.NoError(t, r.Register(only{s}))
 	got := gathered(t, r)
@@ -107,7 +111,7 @@ func TestAllStatsAreCollected(t *testing.T) {
 	want["master_phase{a,up}"], want["master_phase{b,quarantined}"] = 1, 1
 	require.Equal(t, want, got)
 	require.Equal(t, "invalid", mux.Phase(len(phases)).String(), "all phases are there")
-	require.Equal(t, 28, reflect.TypeFor[redlock.Stats]().NumField(), "what is new is there")
+	require.Equal(t, 18+11, reflect.TypeFor[redlock.Stats]().NumField()+reflect.TypeFor[behind.Stats]().NumField(), "what is new is there")
 }
 
 // The page lists what there is, with its labels, and nothing else.

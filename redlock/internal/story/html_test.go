@@ -14,6 +14,7 @@ import (
 
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/flight"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/record"
 	"github.com/redburst/redburst/redlock/internal/story"
 	"github.com/stretchr/testify/require"
@@ -149,7 +150,9 @@ func TestPageSaysWhatItLeavesOut(t *testing.T) {
 	huge := made(t, "busy", func(o redlock.Observer) {
 		votes := []redlock.Vote{{Verdict: "yes"}, {Verdict: "yes"}, {Verdict: "pending"}}
 		for i := range events {
-			o(t.Context(), &redlock.Event{Kind: redlock.EventRound, Op: record.OpLock, Key: fmt.Sprint("lock:", i), Votes: votes, Asked: 3, Validity: time.Second, TTL: time.Second, Holders: 1})
+			e := redlock.Event{Kind: redlock.EventRound, Op: record.OpLock, Key: fmt.Sprint("lock:", i), Votes: votes}
+			*behind.OfEvent(&e) = behind.Event{Asked: 3, Validity: time.Second, TTL: time.Second, Holders: 1}
+			o(t.Context(), &e)
 		}
 	})
 	told := story.Tell(append(s.sources(), story.Source{Name: "huge", Record: huge}), time.Second)
@@ -169,7 +172,9 @@ func TestPageSaysWhatItLeavesOut(t *testing.T) {
 func TestPageSaysWhatFencesOrder(t *testing.T) {
 	take := func(fence uint64) func(o redlock.Observer) {
 		return func(o redlock.Observer) {
-			o(t.Context(), &redlock.Event{Kind: redlock.EventRound, Op: record.OpLock, Key: "k", Validity: time.Second, TTL: time.Second, Holders: 1, Fence: fence})
+			e := redlock.Event{Kind: redlock.EventRound, Op: record.OpLock, Key: "k"}
+			*behind.OfEvent(&e) = behind.Event{Validity: time.Second, TTL: time.Second, Holders: 1, Fence: fence}
+			o(t.Context(), &e)
 		}
 	}
 	first, second, third := made(t, "first", take(1)), made(t, "second", take(2)), made(t, "third", func(redlock.Observer) {})

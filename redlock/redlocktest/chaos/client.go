@@ -22,6 +22,7 @@ import (
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/flight"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/skew"
 )
 
@@ -279,7 +280,7 @@ func (c *client) missing(m *redlock.Mutex) string {
 			double = s.Addr
 			continue
 		}
-		if s.Phase != "up" || s.Owed > 0 || s.Debts > 0 {
+		if s.Phase != "up" || behind.OfMaster(&s).Owed > 0 || s.Debts > 0 {
 			return fmt.Sprintf("%+v", s)
 		}
 	}
