@@ -35,8 +35,7 @@ var layers = []string{
 
 // upward is what runs the other way all the same: a hold has its KeepAlives, which it moves, and
 // a KeepAlive is ended by its renewer; and a hold knows the relay that its lock is in, and what its KeepAlive has subscribed to. They are one mechanism.
-// And an Observer is told which client it observes.
-var upward = []string{"observer -> client", "hold -> hold_keepalive", "hold_keepalive -> hold_renewer", "hold -> hold_relay",
+var upward = []string{"hold -> hold_keepalive", "hold_keepalive -> hold_renewer", "hold -> hold_relay",
 	"hold -> hold_subscription", "hold_keepalive -> hold_subscription"}
 
 func TestEachFileUsesOnlyWhatIsBelowIt(t *testing.T) {
