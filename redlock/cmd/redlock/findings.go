@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/clientname"
 	"github.com/redburst/redburst/redlock/internal/defaults"
 )
@@ -140,6 +141,9 @@ func (e *inspection) findRefusals(add adder) {
 			remedy = "see its log: it cannot write to its disk"
 		case code == "NOREPLICAS":
 			remedy = "CONFIG SET min-replicas-to-write 0: a master of a lock needs no replicas"
+		case code == "WRONGTYPE":
+			add(wrong, "has "+census.Holder{}.NoLock()+" in the place of the lock to try", "name another one with --try; 'redlock status' says what is there")
+			continue
 		case command == "TIME":
 			remedy = "let the user run TIME, so that its clock can be examined"
 		}

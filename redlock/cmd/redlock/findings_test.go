@@ -235,6 +235,17 @@ func TestDoctorFindsServersThatWereGivenTwice(t *testing.T) {
 	requireFinding(t, d, wrong, "one and the same server", masters.Addr(0), again)
 }
 
+func TestDoctorIsToTryAKeyThatIsNoLock(t *testing.T) {
+	t.Parallel()
+	masters := durable(t, 1)
+	_, err := masters.Do(0, "HSET", "lock:a", "field", "value")
+	require.NoError(t, err)
+	exit, d := diagnosed(t, []string{mastersEnv(masters)}, "--try", "lock:a")
+	require.Equal(t, exitNo, exit)
+	require.Contains(t, requireFinding(t, d, wrong, "has a key that is no lock in the place of the lock to try", masters.Addr(0)).Remedy, "--try")
+	require.Len(t, d.Findings, 2, "and that it is the only master")
+}
+
 func TestDoctorFindsMissingPermissions(t *testing.T) {
 	t.Parallel()
 	masters := durable(t, 1)
