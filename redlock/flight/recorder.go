@@ -163,7 +163,8 @@ func (a *attached) observe(_ context.Context, e *redlock.Event) {
 	more := behind.OfEvent(e)
 	switch e.Kind {
 	case behind.Opened:
-		a.meet.Store(&more.Meet)
+		meet := more.Meet // which outlives the event
+		a.meet.Store(&meet)
 		return
 	case redlock.EventMaster:
 		a.met(record.KindMaster, more.Boot, e.Master.Addr, e.Master.Phase, e.Master.Err, *behind.OfMaster(e.Master))
