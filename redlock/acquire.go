@@ -6,10 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redburst/redburst/redlock/internal/round"
-
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/quorum"
+	"github.com/redburst/redburst/redlock/internal/round"
 )
 
 // slotTries is how often an attempt looks for another slot, and tries that. It looks again if a

@@ -5,10 +5,9 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/redburst/redburst/redlock/internal/round"
-
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/quorum"
+	"github.com/redburst/redburst/redlock/internal/round"
 )
 
 // This file resolves splits. Contenders that begin at about the same time can each have the votes of some masters, and

@@ -10,9 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redburst/redburst/redlock/internal/round"
-
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/round"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )

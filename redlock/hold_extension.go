@@ -6,10 +6,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/redburst/redburst/redlock/internal/round"
-
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/quorum"
+	"github.com/redburst/redburst/redlock/internal/round"
 )
 
 // An extension is one round that gives a lock its full TTL again. Extend, the renewal and the recheck all use it,

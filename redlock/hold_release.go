@@ -5,10 +5,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/redburst/redburst/redlock/internal/round"
-
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/quorum"
+	"github.com/redburst/redburst/redlock/internal/round"
 )
 
 // A release is the round that releases a lock, or shares a round of its relay.

@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redburst/redburst/redlock/internal/round"
-
 	"github.com/stretchr/testify/require"
+
+	"github.com/redburst/redburst/redlock/internal/round"
 )
 
 // The mux asks for the lease before it sends again what can set a key: the lease ends when the

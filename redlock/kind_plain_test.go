@@ -5,12 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redburst/redburst/redlock/internal/round"
-
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/round"
 	"github.com/redburst/redburst/resp/resptest"
 	"github.com/stretchr/testify/require"
 )

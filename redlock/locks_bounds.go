@@ -7,10 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redburst/redburst/redlock/internal/round"
-
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/quorum"
+	"github.com/redburst/redburst/redlock/internal/round"
 )
 
 // No call may keep a master from its other clients for long. So each does a bounded amount of work, whatever the keys

@@ -7,10 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redburst/redburst/redlock/internal/round"
-
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/quorum"
+	"github.com/redburst/redburst/redlock/internal/round"
 )
 
 // A Mutex is a lock on one key, or on several ([WithKeys]). [Client.NewMutex] makes it; the

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redburst/redburst/redlock/internal/round"
-
 	"github.com/stretchr/testify/require"
+
+	"github.com/redburst/redburst/redlock/internal/round"
 )
 
 func TestLockIsHandedOverByItsToken(t *testing.T) {

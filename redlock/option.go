@@ -7,9 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redburst/redburst/redlock/internal/round"
-
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/round"
 )
 
 // An Option sets how a Mutex differs from others of its client. It is for [Client.NewMutex],

@@ -7,12 +7,11 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/redburst/redburst/redlock/internal/round"
-
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/quorum"
+	"github.com/redburst/redburst/redlock/internal/round"
 )
 
 // Revoke takes the lock on a key away from its holder, and tells it the reason. It is for a holder

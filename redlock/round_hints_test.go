@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redburst/redburst/redlock/internal/round"
-
 	"github.com/stretchr/testify/require"
+
+	"github.com/redburst/redburst/redlock/internal/round"
 )
 
 // A client's next hint is above the numbers of its locks, so that a master which has missed them

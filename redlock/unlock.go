@@ -5,9 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/redburst/redburst/redlock/internal/round"
-
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/round"
 )
 
 // Unlock releases the lock. The release goes to every master, whatever becomes of ctx: ctx bounds

@@ -10,10 +10,9 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/redburst/redburst/redlock/internal/round"
-
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/round"
 	"github.com/redburst/redburst/resp"
 )
 
