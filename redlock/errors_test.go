@@ -59,21 +59,21 @@ func TestRoundErrorTellsTheWholeStory(t *testing.T) {
 				{Addr: "b:1", Verdict: votedNo},
 				{Addr: "c:1", Verdict: voteFailed, Err: errFake},
 				{Addr: "d:1", Verdict: votedNo},
-				{Addr: "e:1"},
+				{Addr: "e:1", Verdict: votePending},
 			},
 			held: leading(said(5, Said{Token: NewSecret(svcA), TTL: 8249 * time.Millisecond}, Said{}, Said{Token: NewSecret(svcA), TTL: 8250 * time.Millisecond}, Said{}, Said{})).String(),
 		},
 		`redlock: lock "k": too few masters answered (0 yes, 0 no, 0 failed, 1 late; 1 of 1 needed); context deadline exceeded`: {
-			Op: "lock", Key: "k", failure: failure{reason: ErrNoQuorum, cut: true, ended: context.DeadlineExceeded}, Votes: []Vote{{Addr: "a:1"}},
+			Op: "lock", Key: "k", failure: failure{reason: ErrNoQuorum, cut: true, ended: context.DeadlineExceeded}, Votes: []Vote{{Addr: "a:1", Verdict: votePending}},
 		},
 		`redlock: lock "k": too few masters answered (0 yes, 0 no, 0 failed, 1 late; 1 of 1 needed); a:1: no answer within the round timeout of 20ms`: {
-			Op: "lock", Key: "k", failure: failure{reason: ErrNoQuorum, cut: true, limit: 20 * time.Millisecond}, Votes: []Vote{{Addr: "a:1"}},
+			Op: "lock", Key: "k", failure: failure{reason: ErrNoQuorum, cut: true, limit: 20 * time.Millisecond}, Votes: []Vote{{Addr: "a:1", Verdict: votePending}},
 		},
 		`redlock: lock "k": too few masters answered (0 yes, 0 no, 1 failed, 0 not waited for; 1 of 1 needed); a:1: master does not answer: connection reset`: {
 			Op: "lock", Key: "k", failure: failure{reason: ErrNoQuorum}, Votes: []Vote{{Addr: "a:1", Verdict: voteFailed, Err: mux.ErrStalled}},
 		},
 		`redlock: lock "k": context deadline exceeded: the shop has closed (0 yes, 0 no, 0 failed, 1 outstanding; 1 of 1 needed)`: {
-			Op: "lock", Key: "k", failure: failure{cut: true, ended: context.DeadlineExceeded, cause: errCause}, Votes: []Vote{{Addr: "a:1"}},
+			Op: "lock", Key: "k", failure: failure{cut: true, ended: context.DeadlineExceeded, cause: errCause}, Votes: []Vote{{Addr: "a:1", Verdict: votePending}},
 		},
 		`redlock: lock "k": too few masters answered (0 yes, 0 no, 4 failed, 1 late; 3 of 5 needed)` +
 			`; a:1, d:1: connect: refused; b:1, e:1: no answer within the round timeout of 20ms; c:1: connect: no route`: {
@@ -83,7 +83,7 @@ func TestRoundErrorTellsTheWholeStory(t *testing.T) {
 				{Addr: "b:1", Verdict: voteFailed, Err: lateError{20 * time.Millisecond}},
 				{Addr: "c:1", Verdict: voteFailed, Err: &conn.Error{Addr: "c:1", Op: "connect", Err: errors.New("no route")}},
 				{Addr: "d:1", Verdict: voteFailed, Err: errors.New("d:1: connect: refused")},
-				{Addr: "e:1"},
+				{Addr: "e:1", Verdict: votePending},
 			},
 		},
 		`redlock: lock "k": held by this Mutex already`: {Op: "lock", Key: "k", failure: failure{reason: ErrHeld, detail: heldByUs}, note: byThisMutex},
