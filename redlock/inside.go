@@ -70,33 +70,38 @@ package redlock
 //
 // # Where the rules are
 //
-// Each rule is kept in one place. The list of faults has one that breaks it there.
+// Each rule is decided in one place, and the list of faults has one that breaks it there. What a failed attempt, or a round
+// that was decided early, leaves on the masters, and what undoes it, is a table in internal/round/call.go.
 //
-//	the majority                  redlock/internal/quorum Majority           quorum-minus-one
-//	for how long a lock is valid  redlock/internal/quorum Term.Until         drift-skipped
-//	when a lock is taken          redlock/internal/quorum Tally.Acquired     success-without-validity
-//	when it is extended           redlock/internal/quorum Tally.Extended     extend-without-a-look-at-the-validity
-//	what Unlock says              redlock/internal/quorum Tally.Released     unlock-of-what-was-lost
-//	... of a lock handed over     redlock relay.complete                     unlock-confirmed-by-an-earlier-round
-//	whose yes counts              redlock/internal/quorum Sets.SuspectSince  round-is-judged-by-the-suspects-of-its-beginning
-//	who is sent a repair          redlock/internal/quorum Sets.Succeeded     round-before-a-repair-clears-it
-//	who may have forgotten        redlock/internal/quorum Guard.decide       newcomer-to-a-used-list-votes
-//	what is durable               redlock/internal/quorum Guard.remembers    durable-though-it-denies-it
-//	which fence counts            redlock/internal/quorum Common             fence-before-it-is-safe
-//	a failed attempt is undone    redlock attempt.round                      failed-attempt-kept
-//	so is one whose context ends  redlock attempt.round                      cancelled-attempt-leaves-its-key
-//	who goes on after a split     redlock Mutex.resolve                      split-asks-who-owes
-//	a lock is lost at its end     redlock keepAlive.deadline                 keepalive-ends-late
-//	a renewal is repeated         redlock renewer.complete                   renewal-not-repeated
-//	a lock after a switch         redlock rechecker.survives                 recheck-judges-anothers-lock
-//	a tombstone excludes          redlock renewer.noteLostBut                a-minoritys-tombstones-are-deleted
-//	who is next, who is dead      redlock enterScript                        dead-in-the-queue-blocks
-//	readers give way              redlock/internal/kind addReader            intent-ignored
-//	how many permits there are    redlock/internal/kind agreesScript         permits-agree-with-a-longer-number
-//	... and for how long we know  redlock attempt.once                       ended-agreement-counts
-//	whose answer a reply is       mux Mux.reply                              unexpected-reply-accepted
-//	a reply that is too large     mux Mux.reply                              long-reply-is-judged
-//	a dial that fails             mux slot.backOff                           silent-master-is-dialled-at-once
-//	a release that is owed        mux slot.wants                             debt-delivered-after-its-time
-//	where a group's master is     conn agree                                 one-sentinel-moves-the-master
-//	nobody waits for an Observer  redlock events.end                         observer-in-the-callers-way
+//	the majority                      redlock/internal/quorum/tally.go     Majority             quorum-minus-one
+//	for how long a lock is valid      redlock/internal/quorum/tally.go     Term.Until           drift-skipped
+//	when a lock is taken              redlock/internal/quorum/tally.go     Tally.Acquired       success-without-validity
+//	when it is extended               redlock/internal/quorum/tally.go     Tally.Extended       extend-without-a-look-at-the-validity
+//	what Unlock says                  redlock/internal/quorum/tally.go     Tally.Released       unlock-of-what-was-lost
+//	... of a lock handed over         redlock/hold_relay.go                relay.complete       unlock-confirmed-by-an-earlier-round
+//	whose yes counts                  redlock/internal/quorum/suspect.go   Sets.SuspectSince    round-is-judged-by-the-suspects-of-its-beginning
+//	who is sent a repair              redlock/internal/quorum/suspect.go   Sets.Succeeded       round-before-a-repair-clears-it
+//	who may have forgotten            redlock/internal/quorum/guard.go     Guard.decide         newcomer-to-a-used-list-votes
+//	what is durable                   redlock/internal/quorum/guard.go     Guard.remembers      durable-though-it-denies-it
+//	which fence counts                redlock/internal/quorum/fence.go     Common               fence-before-it-is-safe
+//	a failed attempt is undone        redlock/acquire.go                   attempt.round        failed-attempt-kept
+//	so is one whose context ends      redlock/acquire.go                   attempt.round        cancelled-attempt-leaves-its-key
+//	who goes on after a split         redlock/acquire_split.go             Mutex.resolve        split-asks-who-owes
+//	a lock is lost at its end         redlock/hold_keepalive.go            keepAlive.deadline   keepalive-ends-late
+//	a lock is renewed after a third   redlock/internal/quorum/tally.go     RenewAfter           renewed-after-a-half
+//	a renewal is repeated             redlock/hold_renewer.go              renewer.complete     renewal-not-repeated
+//	a lock after a switch             redlock/hold_recheck.go              rechecker.survives   recheck-judges-anothers-lock
+//	a tombstone excludes              redlock/hold_renewer.go              renewer.noteLostBut  a-minoritys-tombstones-are-deleted
+//	who is next, who is dead          redlock/wait_global_queue_script.go  enterScript          dead-in-the-queue-blocks
+//	... who lives, and does not come  redlock/wait.go                      wait.renew           queue-that-does-not-move-is-obeyed
+//	readers give way                  redlock/internal/kind/shared.go      addReader            intent-ignored
+//	how many permits there are        redlock/internal/kind/permits.go     permitAcquireScript  another-number-of-permits
+//	... and for how long we know      redlock/acquire.go                   attempt.once         ended-agreement-counts
+//	whose answer a reply is           mux/reply.go                         Mux.reply            unexpected-reply-accepted
+//	a reply that is too large         mux/reply.go                         Mux.reply            long-reply-is-judged
+//	... and how large that is         resp/scan.go                         Reader.scanBulk      bulk-without-limit
+//	a dial that fails                 mux/dial.go                          Mux.dial             dials-forget-that-they-took-too-long
+//	a connection that ends            mux/slot.go                          slot.backOff         silent-master-is-dialled-at-once
+//	a release that is owed            mux/debt.go                          slot.wants           debt-delivered-after-its-time
+//	where a group's master is         conn/sentinel.go                     agree                one-sentinel-moves-the-master
+//	nobody waits for an Observer      redlock/observer_queue.go            events.end           observer-in-the-callers-way

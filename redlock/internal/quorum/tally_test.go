@@ -192,3 +192,8 @@ func TestValidityIsTTLLessElapsedLessDrift(t *testing.T) {
 		require.Equal(t, started, term.Started(term.Until(started)))
 	}
 }
+
+func TestALockIsRenewedAfterAThirdOfItsTTL(t *testing.T) {
+	term := NewTerm(30*time.Second, 0.01)
+	require.Equal(t, 15*time.Second, term.Due(term.Until(5*time.Second)))
+}

@@ -7,7 +7,6 @@ import (
 	"go/token"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -94,8 +93,8 @@ func testFiles(t *testing.T, dir string) string {
 	return all.String()
 }
 
-// ruleRow is a row of the index of rules: what it says, the package and the declaration, and the fault.
-var ruleRow = regexp.MustCompile(`(?m)^//\t(\S.*?) {2,}(\S+) (\S+) {2,}([a-z-]+)$`)
+// ruleRow is a row of the index of rules: what it says, the file and the declaration, and the fault.
+var ruleRow = regexp.MustCompile(`(?m)^//\t(\S.*?) {2,}(\S+) {2,}(\S+) {2,}([a-z-]+)$`)
 
 func TestEachRuleStandsWhereTheIndexSaysAndAMutantBreaksItThere(t *testing.T) {
 	dir, err := filepath.Abs(root)
@@ -115,7 +114,7 @@ func TestEachRuleStandsWhereTheIndexSaysAndAMutantBreaksItThere(t *testing.T) {
 	require.NotEmpty(t, index)
 	require.Len(t, index, strings.Count(text, "\n//\t"))
 	for _, row := range index {
-		rule, pkg, declared, fault := row[1], row[2], row[3], row[4]
+		rule, file, declared, fault := row[1], row[2], row[3], row[4]
 		at := slices.IndexFunc(all, func(m *mutant) bool { return m.name == fault })
 		if at < 0 {
 			t.Errorf("%s: there is no mutant %s", rule, fault)
@@ -125,10 +124,10 @@ func TestEachRuleStandsWhereTheIndexSaysAndAMutantBreaksItThere(t *testing.T) {
 		require.NoError(t, err)
 		var in []string
 		for _, p := range places {
-			in = append(in, path.Dir(p.file)+" "+declarationAt(t, src[p.file], p.from))
+			in = append(in, p.file+" "+declarationAt(t, src[p.file], p.from))
 		}
-		if !slices.Contains(in, pkg+" "+declared) {
-			t.Errorf("%s: %s breaks %s, not %s %s", rule, fault, in, pkg, declared)
+		if !slices.Contains(in, file+" "+declared) {
+			t.Errorf("%s: %s breaks %s, not %s %s", rule, fault, in, file, declared)
 		}
 	}
 }
