@@ -90,9 +90,12 @@ func (r *release) complete(err error) *RoundError {
 		c.stats.released.Add(1)
 		return nil
 	}
-	c.stats.releaseFailed.Add(1)
 	e := c.failure(opUnlock, r.key, &r.Call, err, reason)
-	if r.secondErr != nil && !e.revoked() {
+	if e.revoked() {
+		return e
+	}
+	c.stats.releaseFailed.Add(1)
+	if r.secondErr != nil {
 		e.under = foreignError{r.secondErr}
 	}
 	return e

@@ -600,7 +600,9 @@ func (r *renewer) complete(x renewal, err error) (repair *round.Call) {
 	var e *RoundError
 	if reason != nil && reason != errUnlocked {
 		e = r.core.failure(opRenew, h.spec.Key, x.call, err, reason)
-		r.core.stats.renewalsFailed.Add(1)
+		if !e.revoked() {
+			r.core.stats.renewalsFailed.Add(1)
+		}
 	}
 	x.call.Failures = k.failures
 	if k.failures++; e == nil {

@@ -64,6 +64,8 @@ func TestRevoke(t *testing.T) {
 				requireRevoked(t, context.Cause(held))
 				require.NotErrorIs(t, context.Cause(held), ErrNotHeld)
 				require.EqualValues(t, 1, c.Stats().Revoked)
+				require.Zero(t, c.Stats().RenewalsFailed, "nothing has failed")
+				require.Zero(t, c.Stats().ReleaseFailed)
 				require.Zero(t, c.Stats().Lost, "an alert is of what nobody meant")
 				time.Sleep(10 * time.Millisecond)
 				require.Equal(t, 3, r.tombstones(m.secretly()), "it has not let go yet")

@@ -18,13 +18,13 @@ type Stats struct {
 	NoQuorum   uint64        // ... because too few masters answered: worth an alert
 
 	Released      uint64 // locks released, confirmed by a quorum
-	ReleaseFailed uint64 // releases that no quorum has confirmed, or whose lock had been lost
+	ReleaseFailed uint64 // releases that no quorum has confirmed, or whose lock had been lost, and not revoked
 
 	Renewals         uint64 // sent by KeepAlive
-	RenewalsFailed   uint64 // ... and without success
+	RenewalsFailed   uint64 // ... and without success, but for those that found a revocation
 	RenewalsNotified uint64 // ... at once, as masters had notified of a change of the key
 
-	Lost    uint64 // contexts of KeepAlive that ended because the lock was lost: worth an alert
+	Lost    uint64 // contexts of KeepAlive that ended because the lock was lost, or Close has left it to its TTL: worth an alert
 	Revoked uint64 // ... because the lock was revoked, which Lost does not count
 
 	FenceRaised uint64 // locks that took a second round to agree on their fence ([WithFence])
