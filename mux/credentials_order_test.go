@@ -135,6 +135,12 @@ func (l *ledger) renewals() int {
 	return l.renewed
 }
 
+func (l *ledger) early() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.tooEarly
+}
+
 func (l *ledger) Read(p []byte) (int, error) {
 	n, err := l.ReadWriter.Read(p)
 	l.mu.Lock()
@@ -176,9 +182,11 @@ func TestCredentialsAreRenewedOnlyWhenNothingIsOwed(t *testing.T) {
 		wg.Go(func() { echo(t, m, fmt.Sprint(g), stop) })
 	}
 	conntest.AllEnd(t, "all are answered", &wg)
+	mu.Lock()
+	defer mu.Unlock()
 	for _, l := range ledgers {
 		require.GreaterOrEqual(t, l.renewals(), 30)
-		require.Zero(t, l.tooEarly, "of %d", l.renewed)
+		require.Zero(t, l.early(), "of %d", l.renewals())
 	}
 	requireUndisturbed(t, m)
 }
