@@ -306,18 +306,11 @@ func (c *Client) meet(ctx context.Context, said func(addr string, of behind.Mast
 	return met.Wait
 }
 
-// The doors of package behind, but for that of holders.go.
+// The doors of package behind, but for those of holders.go and mutex.go.
 func init() {
 	behind.OfEvent = func(e any) *behind.Event { return &e.(*Event).more }
 	behind.OfMaster = func(m any) *behind.Master { return &m.(*MasterStats).more }
 	behind.OfStats = func(s any) *behind.Stats { return &s.(*Stats).more }
-	behind.Tell = func(of any, ctx context.Context, key string) bool {
-		c, ok := of.(*Client)
-		if !ok {
-			c = of.(interface{ mustClient() *Client }).mustClient() // a Mutex
-		}
-		return c.events.tell(ctx, behind.Note, key)
-	}
 }
 
 // Close ends the connections and returns when nothing of the client is left. Every call that

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/round"
@@ -156,6 +157,16 @@ func (m *Mutex) slot() int {
 		m.nextSlot.CompareAndSwap(0, int32(randomSlot(m.spec.Slots()))+1)
 	}
 	return int(m.nextSlot.Load())
+}
+
+func init() {
+	behind.Tell = func(of any, ctx context.Context, key string) bool {
+		c, ok := of.(*Client)
+		if !ok {
+			c = of.(*Mutex).mustClient()
+		}
+		return c.events.tell(ctx, behind.Note, key)
+	}
 }
 
 // mustClient returns the Mutex's client. It panics if the Mutex was not made by NewMutex.

@@ -15,6 +15,7 @@ import (
 	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/quorum"
+	"github.com/redburst/redburst/redlock/internal/round"
 	"github.com/spf13/cobra"
 )
 
@@ -90,7 +91,7 @@ answered, 128+n signal n has ended it (with --reset-to).
 	registerKeyBase64(cmd)
 	cmd.Flags().StringVar(&f.to, "reset-to", "", "set the counters to `N`, a number or \"now\"")
 	cmd.Flags().BoolVar(&f.json, "json", false, "write JSON")
-	cmd.Flags().DurationVar(&f.skew, "skew", 24*time.Hour, "how far ahead of the clock clients believe a counter: Config.FenceMemory, and 24h at most")
+	cmd.Flags().DurationVar(&f.skew, "skew", round.FenceSkew, "how far ahead of the clock clients believe a counter: Config.FenceMemory, and 24h at most")
 	return cmd
 }
 

@@ -31,18 +31,20 @@ type number struct {
 
 var numbers = []number{
 	{"redlock.lock.attempts", "{attempt}", "Attempts to take a lock, by how they ended.", true, func(s *redlock.Stats, is func(uint64, ...attribute.KeyValue)) {
+		more := behind.OfStats(s)
 		is(s.Acquired, keyOutcome.String("ok"))
 		is(s.Held, keyOutcome.String("held"))
 		is(s.NoQuorum, keyOutcome.String("no_quorum"))
-		is(behind.OfStats(s).Expired, keyOutcome.String("expired"))
-		is(behind.OfStats(s).Cancelled, keyOutcome.String("cancelled"))
+		is(more.Expired, keyOutcome.String("expired"))
+		is(more.Cancelled, keyOutcome.String("cancelled"))
 	}},
 	{"redlock.wait.wakes", "{wake}", "Waits in Lock that ended to try again, by why.", true, func(s *redlock.Stats, is func(uint64, ...attribute.KeyValue)) {
-		is(behind.OfStats(s).WokenFree, keyReason.String("free"))
-		is(behind.OfStats(s).WokenHeld, keyReason.String("held"))
-		is(behind.OfStats(s).WokenExpiry, keyReason.String("expiry"))
-		is(behind.OfStats(s).WokenLocal, keyReason.String("local"))
-		is(behind.OfStats(s).WokenPoll, keyReason.String("poll"))
+		more := behind.OfStats(s)
+		is(more.WokenFree, keyReason.String("free"))
+		is(more.WokenHeld, keyReason.String("held"))
+		is(more.WokenExpiry, keyReason.String("expiry"))
+		is(more.WokenLocal, keyReason.String("local"))
+		is(more.WokenPoll, keyReason.String("poll"))
 	}},
 	one("redlock.lock.released", "{lock}", "Locks released, confirmed by a quorum.", true, func(s *redlock.Stats) uint64 { return s.Released }),
 	one("redlock.lock.extended", "{lock}", "Locks extended by Extend.", true, func(s *redlock.Stats) uint64 { return behind.OfStats(s).Extended }),

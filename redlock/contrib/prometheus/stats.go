@@ -40,11 +40,12 @@ var numbers = []number{
 	several(counter, "second_locks_seconds_total", "The time that taking second locks has taken.", func(s *redlock.Stats, is func(float64, ...string)) { is(behind.OfStats(s).SecondTime.Seconds()) }),
 	one(counter, "second_locks_failed_total", "Locks released again, as the second lock was not to be had.", func(s *redlock.Stats) uint64 { return behind.OfStats(s).SecondFailed }),
 	several(counter, "wakes_total", "Waits in Lock that ended to try again, by why.", func(s *redlock.Stats, is func(float64, ...string)) {
-		is(float64(behind.OfStats(s).WokenFree), "free")
-		is(float64(behind.OfStats(s).WokenHeld), "held")
-		is(float64(behind.OfStats(s).WokenExpiry), "expiry")
-		is(float64(behind.OfStats(s).WokenLocal), "local")
-		is(float64(behind.OfStats(s).WokenPoll), "poll")
+		more := behind.OfStats(s)
+		is(float64(more.WokenFree), "free")
+		is(float64(more.WokenHeld), "held")
+		is(float64(more.WokenExpiry), "expiry")
+		is(float64(more.WokenLocal), "local")
+		is(float64(more.WokenPoll), "poll")
 	}, "reason"),
 	one(gauge, "waiting", "Goroutines that wait in Lock.", func(s *redlock.Stats) uint64 { return uint64(s.Waiting) }),
 	one(gauge, "kept", "KeepAlives that renew a lock; a lock can have several.", func(s *redlock.Stats) uint64 { return uint64(s.Kept) }),

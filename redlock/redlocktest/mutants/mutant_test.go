@@ -19,7 +19,9 @@ import (
 // root is that of the module, from here.
 const root = "../../.."
 
-func TestEachMutantAppliesToTheTree(t *testing.T) {
+// theTree returns the sources of the tree, and all mutants.
+func theTree(t *testing.T) (src sources, all []*mutant) {
+	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip(err)
 	}
@@ -30,11 +32,16 @@ func TestEachMutantAppliesToTheTree(t *testing.T) {
 	}
 	files, err := tracked(t.Context(), dir)
 	require.NoError(t, err)
-	src, err := read(dir, files)
+	src, err = read(dir, files)
 	require.NoError(t, err)
-	all, err := load(".")
+	all, err = load(".")
 	require.NoError(t, err)
 	require.NotEmpty(t, all)
+	return src, all
+}
+
+func TestEachMutantAppliesToTheTree(t *testing.T) {
+	src, all := theTree(t)
 	for _, m := range all {
 		if _, err := m.plant(src); err != nil {
 			t.Errorf("%s: %v", m.name, err)
@@ -97,17 +104,7 @@ func testFiles(t *testing.T, dir string) string {
 var ruleRow = regexp.MustCompile(`(?m)^//\t(\S.*?) {2,}(\S+) {2,}(\S+) {2,}([a-z-]+)$`)
 
 func TestEachRuleStandsWhereTheIndexSaysAndAMutantBreaksItThere(t *testing.T) {
-	dir, err := filepath.Abs(root)
-	require.NoError(t, err)
-	if _, err := os.Stat(filepath.Join(dir, ".git")); err != nil {
-		t.Skip(err)
-	}
-	files, err := tracked(t.Context(), dir)
-	require.NoError(t, err)
-	src, err := read(dir, files)
-	require.NoError(t, err)
-	all, err := load(".")
-	require.NoError(t, err)
+	src, all := theTree(t)
 	_, text, ok := strings.Cut(src["redlock/inside.go"], "# Where the rules are")
 	require.True(t, ok)
 	index := ruleRow.FindAllStringSubmatch(text, -1)
