@@ -39,14 +39,19 @@ const slotTries = 8
 func (m *Mutex) TryLock(ctx context.Context) error {
 	mustContext(ctx)
 	m.mustClient()
-	a := attempt{mutex: m, leads: true}
-	if e := a.run(ctx, ctx); e != nil {
-		if a.secondFailed {
-			m.client.localQueues.released(0, m.spec.Names()...)
-		}
+	if e := m.tryLock(ctx); e != nil {
 		return e
 	}
 	return nil
+}
+
+func (m *Mutex) tryLock(ctx context.Context) *RoundError {
+	a := attempt{mutex: m, leads: true}
+	e := a.run(ctx, ctx)
+	if e != nil && a.secondFailed {
+		m.client.localQueues.released(0, m.spec.Names()...)
+	}
+	return e
 }
 
 // An attempt is one try for a lock, of one round or more. Each TryLock makes a new one. A Lock

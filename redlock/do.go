@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -147,19 +146,5 @@ func (m *Mutex) lockWithin(ctx context.Context, o *options) error {
 	}
 	waiting, cancel := context.WithTimeout(ctx, o.wait)
 	defer cancel()
-	err := m.lockUntil(ctx, waiting, true)
-	var e *RoundError
-	if !errors.As(err, &e) || e.ended == nil || ctx.Err() != nil {
-		return err
-	}
-	reason := e.reason
-	switch {
-	case e.reason == nil && e.detail == secondPending: // the second lock was held: had its system failed, the wait for it would have ended
-		reason = ErrHeld
-	case e.reason == nil, e.reason == ErrHeld && !e.named && e.detail != heldByUs: // no attempt was finished, or perhaps nobody has it
-		return m.TryLock(ctx)
-	}
-	told := *e // Observers have the other
-	told.reason, told.ended, told.cause, told.late = reason, nil, nil, fmt.Sprintf("waited for %v", o.wait)
-	return &told
+	return m.lockUntil(ctx, waiting, o)
 }

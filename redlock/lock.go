@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -35,32 +36,53 @@ import (
 // held, Lock asks the masters who holds it, for at most 50 ms, or four round trips if that is
 // longer. RoundError.HeldBy and HeldFor have the answer. If ctx was cancelled, Lock returns at
 // once.
-func (m *Mutex) Lock(ctx context.Context) error { return m.lockUntil(ctx, ctx, false) }
+func (m *Mutex) Lock(ctx context.Context) error { return m.lockUntil(ctx, ctx, nil) }
 
-// lockUntil is Lock, but if it is bounded, it waits only until waiting ends, which ends with ctx. That does not cut an
-// attempt short.
-func (m *Mutex) lockUntil(ctx, waiting context.Context, bounded bool) error {
+// lockUntil is Lock, but if the options bound it, it waits only until waiting ends, which ends with ctx. That does not cut
+// an attempt short.
+func (m *Mutex) lockUntil(ctx, waiting context.Context, o *options) error {
 	mustContext(ctx)
 	m.mustClient()
 	for {
-		e := m.lock(ctx, waiting, bounded)
+		e := m.lock(ctx, waiting, o)
 		if e == nil {
 			return nil
 		}
-		if e.final() || !e.differs() || e.ended != nil {
+		if e.final() || !e.differs() || e.ended != nil || o != nil && waiting.Err() != nil {
 			return e
 		}
 		if err := m.untilAgreed(waiting); err != nil {
-			return m.waitError(waiting, err, e, nil, false, nil)
+			if e := m.outOfTime(ctx, o, m.waitError(waiting, err, e, nil, false, nil)); e != nil {
+				return e
+			}
+			return nil
 		}
 	}
 }
 
+// outOfTime returns what the caller of a Lock is told that has waited for as long as the options allow: the error without
+// that of the context, whose end is no news to the caller, or how one more attempt has gone. The options are nil if
+// nothing but ctx bounds the Lock.
+func (m *Mutex) outOfTime(ctx context.Context, o *options, e *RoundError) *RoundError {
+	if o == nil || e == nil || e.ended == nil || ctx.Err() != nil {
+		return e
+	}
+	reason := e.reason
+	switch {
+	case e.reason == nil && e.detail == secondPending: // the second lock was held: had its system failed, the wait for it would have ended
+		reason = ErrHeld
+	case e.reason == nil, e.reason == ErrHeld && !e.named && e.detail != heldByUs: // no attempt was finished, or perhaps nobody has it
+		return m.tryLock(ctx)
+	}
+	e.reason, e.ended, e.cause, e.late = reason, nil, nil, fmt.Sprintf("waited for %v", o.wait) // nobody else has it yet
+	return e
+}
+
 // lock is lockUntil, but also returns if others have another number of permits.
-func (m *Mutex) lock(ctx, waiting context.Context, bounded bool) *RoundError {
+func (m *Mutex) lock(ctx, waiting context.Context, o *options) *RoundError {
 	c := m.client
 	if err := waiting.Err(); err != nil {
-		return unasked(opLock, m.spec.Key, nil, "").endedBy(waiting, err)
+		return m.outOfTime(ctx, o, unasked(opLock, m.spec.Key, nil, "").endedBy(waiting, err))
 	}
 	if c.isShut() {
 		return unasked(opLock, m.spec.Key, ErrClosed, "")
@@ -74,14 +96,17 @@ func (m *Mutex) lock(ctx, waiting context.Context, bounded bool) *RoundError {
 		call = new(wait)
 	}
 	call.mutex, call.waiter = m, w
-	call.next.mutex, call.next.waitsSecond, call.next.leads = m, true, bounded // else it may as well wait for a holder
+	call.next.mutex, call.next.waitsSecond, call.next.leads = m, true, o != nil // else it may as well wait for a holder
 	defer call.cleanUp()
 	// A newcomer to a contended key looks first. Otherwise the client that has released the lock
 	// would always overtake the waiters that were notified of the release.
 	try := (first || m.spec.Reader && clear) && !(c.subscriptions.contended(c.now(), m.spec.Names()...) && c.subscriptions.tracked())
 	call.settleFirst = first && !try && !call.usesGlobalQueue() // else the queue has the order
 	e, err := call.lock(ctx, waiting, try, first)
-	return call.end(waiting, e, err)
+	e = m.outOfTime(ctx, o, call.end(waiting, e, err))
+	call.finish(waiting, e)
+	call.acquired = false // the caller knows that it is taken
+	return e
 }
 
 // untilAgreed waits until a quorum of the masters knows of no other number of permits. It is in

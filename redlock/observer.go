@@ -38,7 +38,7 @@ const (
 	// over within the client has no round (Config.Handovers): EventWaited tells of it. The Unlock
 	// that hands it over has one, which it may share with others.
 	EventRound EventKind = "round"
-	// EventWaited: a Lock that had to wait returns, with that error.
+	// EventWaited: a Lock that had to wait returns, with that error; of Do and Acquire, it is theirs.
 	EventWaited EventKind = "waited"
 	// EventLost: a KeepAlive's context has ended, as the lock was lost, or revoked (ErrRevoked).
 	EventLost EventKind = "lost"

@@ -85,6 +85,18 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
+// An Unlock that is the first to find out that its lock was revoked has not failed: an operator meant it.
+func TestARevocationThatUnlockFindsIsNoFailure(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		require.NoError(t, c.Revoke(t.Context(), "k", why))
+		time.Sleep(10 * time.Millisecond)
+		requireRevoked(t, m.Unlock(t.Context()))
+		require.Zero(t, c.Stats().ReleaseFailed)
+		require.Zero(t, c.Stats().Released)
+	})
+}
+
 // A holder that never comes back keeps others out until its keys would have ended, and no longer.
 func TestARevokedHolderThatIsGone(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {

@@ -48,7 +48,7 @@ type wait struct {
 	interval interval      // the one that is under way
 }
 
-// end ends the call with the results of lock, and returns the result of Lock.
+// end ends the call with the results of lock, and returns the result of Lock. Then finish tells it.
 func (w *wait) end(ctx context.Context, e *RoundError, err error) *RoundError {
 	m, c := w.mutex, w.mutex.client
 	w.acquired = e == nil && err == nil
@@ -73,8 +73,6 @@ func (w *wait) end(ctx context.Context, e *RoundError, err error) *RoundError {
 		e.ahead = ahead
 		e.place, e.inLine = c.globalQueues.readPlace(place)
 	}
-	w.finish(ctx, e)
-	w.acquired = false // the caller knows that it is taken
 	return e
 }
 
