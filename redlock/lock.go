@@ -104,6 +104,7 @@ func (m *Mutex) lock(ctx, waiting context.Context, o *options) *RoundError {
 	call.settleFirst = first && !try && !call.usesGlobalQueue() // else the queue has the order
 	e, err := call.lock(ctx, waiting, try, first)
 	e = m.outOfTime(ctx, o, call.end(waiting, e, err))
+	call.acquired = e == nil // perhaps by that one more attempt
 	call.finish(waiting, e)
 	call.acquired = false // the caller knows that it is taken
 	return e
