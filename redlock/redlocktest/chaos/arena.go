@@ -80,13 +80,12 @@ func newArena(servers int, locks []lockable, config clientConfig, unfenced bool,
 	})
 }
 
-// newRoamingArena makes an arena with so many roaming masters. Among the nodes of a cluster that are listed there may be one of
-// another cluster.
-func newRoamingArena(of string, masters int, stray bool, locks []lockable, config clientConfig, unfenced bool) (*arena, error) {
+// newRoamingArena makes an arena with so many roaming masters.
+func newRoamingArena(of string, masters int, locks []lockable, config clientConfig, unfenced bool) (*arena, error) {
 	a := &arena{locks: locks}
 	return a.begun(config, unfenced, func(config *clientConfig) (err error) {
 		config.Password = rand.Text()
-		if a.roaming, err = newRoaming(of, masters, stray, config.Password); err != nil {
+		if a.roaming, err = newRoaming(of, masters, config.Password); err != nil {
 			return err
 		}
 		a.traffic = a.roaming

@@ -28,10 +28,10 @@ const clientName = "client-"
 
 // A fleet is the client processes of a test. One that is killed is replaced.
 type fleet struct {
-	config   clientConfig  // what all have in common
-	spread   time.Duration // that the wall clocks of three neighbours differ by
-	unlike   bool          // the client in blindPlace is not told who the masters are, that in doubledPlace is given one twice
-	doubtful bool          // every second client in the places before those has no RestartGuard, from the first that follows another on
+	config clientConfig  // what all have in common
+	spread time.Duration // that the wall clocks of three neighbours differ by
+	unlike bool          // the client in blindPlace is not told who the masters are, that in doubledPlace is given one twice, and of
+	// the others every second has no RestartGuard, from the first that follows another on
 	dir      string
 	resource *resource
 	places   []*network.Node // of the clients; nil if they are where we are
@@ -84,7 +84,7 @@ func (f *fleet) startAs(i int, unguarded bool) (*process, error) {
 		config.User = blindUser
 	}
 	config.Doubled = f.unlike && i == doubledPlace
-	if f.doubtful && i < blindPlace && i < len(f.current) {
+	if f.unlike && i < blindPlace && i < len(f.current) {
 		config.Unguarded = !f.current[i].unguarded
 	}
 	config.Unguarded = config.Unguarded || unguarded

@@ -224,8 +224,6 @@ func chaos(ctx context.Context, args []string, out, errs io.Writer) int {
 	arena := flags.String("arena", ofMasters, "`masters` for five servers, cluster for Redis Clusters, sentinel for groups that Sentinel watches over")
 	masters := flags.Int("masters", 1, "`number` of clusters or groups, each of which is a master")
 	linked := flags.Bool("links", false, "proxies in front of the masters, where there could be network namespaces")
-	unmended := flags.Bool("unmended", false, "with faults that the library does not survive yet")
-	ways := flags.String("forgetting", "", "the only `ways`, divided by commas, in which masters forget; if they are roaming, all that befalls them")
 	if err := flags.Parse(args); err != nil {
 		return exitUnknown
 	}
@@ -237,7 +235,7 @@ func chaos(ctx context.Context, args []string, out, errs io.Writer) int {
 		err = errors.New("bad arguments; see -help")
 	case *mode == "chaos":
 		status, err = storm(ctx, out, order{arena: *arena, masters: *masters, duration: *duration, seed: *seed,
-			clients: *clients, unfenced: *unfenced, linked: *linked, unmended: *unmended, ways: *ways})
+			clients: *clients, unfenced: *unfenced, linked: *linked})
 	case *mode == "violate" && *arena == ofClusters:
 		status, err = violateFailover(ctx, out)
 	case *mode == "violate":

@@ -40,7 +40,7 @@ const (
 )
 
 // newRoaming starts so many roaming masters.
-func newRoaming(arena string, masters int, stray bool, password string) (roaming, error) {
+func newRoaming(arena string, masters int, password string) (roaming, error) {
 	secret := redlocktest.WithPassword(password)
 	switch arena {
 	case ofSentinels:
@@ -53,9 +53,6 @@ func newRoaming(arena string, masters int, stray bool, password string) (roaming
 		c, err := redlocktest.RunClusters(masters, clusterShards, redlocktest.WithLinks(), secret)
 		if err != nil {
 			return nil, err
-		}
-		if !stray {
-			return newClusters(c, nil)
 		}
 		other, err := redlocktest.RunClusters(1, 1, redlocktest.WithLinks(), secret)
 		if err != nil {

@@ -96,10 +96,8 @@ type order struct {
 	duration time.Duration
 	seed     uint64
 	clients  int
-	unfenced bool   // the resource looks at no fence
-	ways     string // in which masters forget; empty for all
-	unmended bool   // with faults that the library does not survive yet
-	linked   bool   // links carry the traffic, also where network namespaces are permitted
+	unfenced bool // the resource looks at no fence
+	linked   bool // links carry the traffic, also where network namespaces are permitted
 }
 
 // storm tests the lock. It returns the exit status, or why there is none.
@@ -119,12 +117,6 @@ func storm(ctx context.Context, out io.Writer, o order) (status int, err error) 
 	again := fmt.Sprintf("go run ./redlock/redlocktest/chaos -seed %d -duration %v -clients %d", seed, duration, clients)
 	if unfenced {
 		again += " -unfenced"
-	}
-	if o.unmended {
-		again += " -unmended"
-	}
-	if o.ways != "" {
-		again += fmt.Sprintf(" -forgetting %q", o.ways)
 	}
 	switch {
 	case a.roaming != nil:
@@ -218,10 +210,10 @@ func storm(ctx context.Context, out io.Writer, o order) (status int, err error) 
 // enter makes the arena, and the schedule of the faults. said is what the report says of the arena.
 func (o order) enter(config clientConfig, longest time.Duration) (a *arena, strikes []strike, said string, err error) {
 	if o.arena != ofMasters {
-		if a, err = newRoamingArena(o.arena, o.masters, o.unmended, roamingLocks(), config, o.unfenced); err != nil {
+		if a, err = newRoamingArena(o.arena, o.masters, roamingLocks(), config, o.unfenced); err != nil {
 			return nil, nil, "", err
 		}
-		return a, o.mended(siege(o.seed, o.duration, o.masters, o.clients, longest, o.befalls(a))), "", nil
+		return a, siege(o.seed, o.duration, o.masters, o.clients, longest, a.roaming.faults()), "", nil
 	}
 	clocks, noClocks, err := ownClocks()
 	if err != nil {
@@ -234,8 +226,8 @@ func (o order) enter(config clientConfig, longest time.Duration) (a *arena, stri
 	if a, err = newArena(serverCount, stormLocks, config, o.unfenced, spaces, append(clocks, masterArgs)...); err != nil {
 		return nil, nil, "", err
 	}
-	a.fleet.unlike, a.fleet.doubtful, a.clocks = true, o.unmended, noClocks == nil
-	strikes = plan(o.seed, o.duration, masterCount, o.clients, longest, o.forgetting(a))
+	a.fleet.unlike, a.clocks = true, noClocks == nil
+	strikes = plan(o.seed, o.duration, masterCount, o.clients, longest, a.forgetting())
 	if spaces != nil {
 		strikes = slices.Concat(strikes, partitions(o.seed, o.duration, masterCount, o.clients))
 		slices.SortStableFunc(strikes, byTime)
@@ -247,7 +239,7 @@ func (o order) enter(config clientConfig, longest time.Duration) (a *arena, stri
 	} else {
 		line(&out, "clocks", "all go alike: %v", noClocks)
 	}
-	return a, o.mended(strikes), out.String(), nil
+	return a, strikes, out.String(), nil
 }
 
 // longRun is for how long a run must last at least so that each fault must have happened in it.
@@ -256,9 +248,9 @@ const longRun = 10 * time.Minute
 // faults are those that are to happen in the arena.
 func (o order) faults(a *arena) (all []fault) {
 	if a.roaming != nil {
-		all = slices.Concat(o.befalls(a), ofClients, []fault{reset, junk})
+		all = slices.Concat(a.roaming.faults(), ofClients, []fault{reset, junk})
 	} else {
-		all = slices.Concat(lasting, passing, ofClients, o.forgetting(a))
+		all = slices.Concat(lasting, passing, ofClients, a.forgetting())
 	}
 	if a.voters().N() > 1 {
 		all = append(all, junkBeside)
@@ -267,12 +259,7 @@ func (o order) faults(a *arena) (all []fault) {
 		for _, f := range partial {
 			all = append(all, f.ways()...)
 		}
-		if o.unmended {
-			all = append(all, renamed)
-		}
-	}
-	if !o.unmended {
-		all = slices.DeleteFunc(all, func(f fault) bool { return f == blockLog })
+		all = append(all, renamed)
 	}
 	if o.clients == 1 { // nobody is there while a writer is frozen
 		all = slices.DeleteFunc(all, func(f fault) bool { return f == freezeWriter })
@@ -280,40 +267,8 @@ func (o order) faults(a *arena) (all []fault) {
 	return all
 }
 
-// chosen are the faults that were asked for, if any were.
-func (o order) chosen() (all []fault) {
-	if o.ways != "" {
-		for way := range strings.SplitSeq(o.ways, ",") {
-			all = append(all, fault(way))
-		}
-	}
-	return all
-}
-
-// befalls are the faults of roaming masters.
-func (o order) befalls(a *arena) []fault {
-	if all := o.chosen(); all != nil {
-		return all
-	}
-	return a.roaming.faults()
-}
-
-// mended leaves out the strikes that the library does not survive yet, unless these are asked for.
-func (o order) mended(strikes []strike) []strike {
-	if o.unmended {
-		return strikes
-	}
-	return slices.DeleteFunc(strikes, func(s strike) bool { return s.Fault == blockLog })
-}
-
-// forgetting are the ways in which the masters of an arena can forget.
-func (o order) forgetting(a *arena) (all []fault) {
-	if all = o.chosen(); all != nil {
-		return all
-	}
-	if !o.unmended {
-		return []fault{kill, demote}
-	}
+// forgetting are the ways in which the arena's masters can forget.
+func (a *arena) forgetting() (all []fault) {
 	for _, f := range forgetting {
 		if (f != bootClock || a.clocks) && (f != withACL || a.users.deployed != "") {
 			all = append(all, f)

@@ -64,7 +64,7 @@ func violateFailover(ctx context.Context, out io.Writer) (status int, err error)
 		}
 		locks = append(locks, held, then)
 	}
-	a, err := newRoamingArena(ofClusters, 1, false, locks, clientConfig{Holder: true}, false)
+	a, err := newRoamingArena(ofClusters, 1, locks, clientConfig{Holder: true}, false)
 	if err != nil {
 		return 0, err
 	}
