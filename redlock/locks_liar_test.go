@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -116,8 +117,8 @@ func namesPage(next string, n int, name func() string) string {
 
 func freshName() string { return fmt.Sprintf("lock:%020d", rand.Uint64()) }
 
-// besideALiar opens a client of two honest masters and one that lies, and takes n locks on the honest ones.
-func besideALiar(t *testing.T, liar listLiar, n int, timeout time.Duration) (c *redlock.Client, address string) {
+// besideALiar takes n locks on two honest masters. open opens a client of these and of one that lies.
+func besideALiar(t *testing.T, liar listLiar, n int) (open func(timeout time.Duration) *redlock.Client, address string) {
 	t.Helper()
 	masters := redlocktest.Start(t, 2)
 	address = liar.listen(t)
@@ -126,19 +127,13 @@ func besideALiar(t *testing.T, liar listLiar, n int, timeout time.Duration) (c *
 		take(t, honest, fmt.Sprint("lock:", i))
 	}
 	settled(t, honest)
-	c, err := redlock.Open(t.Context(), redlock.Config{Masters: append(masters.Addrs(), address), RoundTimeout: timeout})
-	require.NoError(t, err)
-	t.Cleanup(func() { c.Close() })
-	up := func() bool {
-		for _, m := range c.Stats().Masters {
-			if m.Phase != "up" {
-				return false
-			}
+	return func(timeout time.Duration) *redlock.Client {
+		c := openConfig(t, redlock.Config{Masters: append(masters.Addrs(), address), RoundTimeout: timeout})
+		for i := range 3 {
+			reaches(t, c, i, "up")
 		}
-		return true
-	}
-	require.Eventually(t, up, time.Minute, time.Millisecond)
-	return c, address
+		return c
+	}, address
 }
 
 // Two honest masters of three give the whole list, whatever the third says, and the error names that one.
@@ -160,22 +155,25 @@ func TestAListEndsWhateverOneMasterSays(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, address := besideALiar(t, liar, many, 250*time.Millisecond)
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-			defer cancel()
-			begun, held, alone := time.Now(), map[string]bool{}, 0
+			open, address := besideALiar(t, liar, many)
+			var held map[string]bool
+			var alone int
 			var last error
-			for l, err := range c.Locks(ctx, "lock:*") {
-				require.NoError(t, last)
-				switch last = err; {
-				case err != nil:
-				case l.Held:
-					held[l.Key] = true
-				default:
-					alone++
+			for timeout := 250 * time.Millisecond; timeout < busy && (held == nil || errors.Is(last, redlock.ErrNoQuorum)); timeout *= 2 {
+				ctx, cancel := context.WithTimeout(t.Context(), 80*timeout)
+				held, alone, last = map[string]bool{}, 0, nil
+				for l, err := range open(timeout).Locks(ctx, "lock:*") {
+					require.NoError(t, last)
+					switch last = err; {
+					case err != nil:
+					case l.Held:
+						held[l.Key] = true
+					default:
+						alone++
+					}
 				}
+				cancel() // on a busy machine an honest one is late, too, now and then
 			}
-			t.Log(time.Since(begun), alone, last)
 			require.Len(t, held, many)
 			require.ErrorIs(t, last, redlock.ErrIncomplete)
 			var e *redlock.RoundError
@@ -214,11 +212,11 @@ func TestOneMasterDoesNotDecorateLocks(t *testing.T) {
 	for i := range readers {
 		readers[i] = fmt.Sprint(i%50, "-", token) // each twice
 	}
-	c, _ := besideALiar(t, listLiar{page: lastPage, row: func(string) string { return readersRow(readers...) }}, many, busy)
-	words := 0
-	for begun := time.Now(); words <= 2<<20 && time.Since(begun) < time.Minute; { // the list goes on without one that is late
-		held := 0
-		words = 0
+	open, _ := besideALiar(t, listLiar{page: lastPage, row: func(string) string { return readersRow(readers...) }}, many)
+	c := open(busy)
+	words, held := 0, 0
+	for begun := time.Now(); (words <= 2<<20 || held < many) && time.Since(begun) < time.Minute; { // the list goes on without one that is late
+		words, held = 0, 0
 		var last error
 		for l, err := range c.Locks(t.Context(), "lock:*") {
 			if last = err; err != nil {
@@ -235,14 +233,15 @@ func TestOneMasterDoesNotDecorateLocks(t *testing.T) {
 				}
 			}
 		}
-		require.Equal(t, many, held)
 		require.LessOrEqual(t, words, 4<<20)
 		require.ErrorIs(t, last, redlock.ErrIncomplete)
 	}
+	require.Equal(t, many, held)
 	require.Greater(t, words, 2<<20)
 
 	row := func(key string) string { return readersRow(aToken(key+strings.Repeat("w", 100)), aToken(freshName())) }
-	c, _ = besideALiar(t, listLiar{page: lastPage, row: row}, 1, busy)
+	open, _ = besideALiar(t, listLiar{page: lastPage, row: row}, 1)
+	c = open(busy)
 	for range 2 { // each list has its own bound
 		require.Eventually(t, func() bool {
 			holders := 0
