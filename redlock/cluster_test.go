@@ -29,8 +29,8 @@ func onClusters(clusters *redlocktest.Clusters) redlock.Config {
 }
 
 // orderedOnly has no node of a cluster take over by itself. Under load they do so when they should not, as they wait for
-// each other for a second only.
-var orderedOnly = redlocktest.WithArgs("--cluster-replica-no-failover", "yes")
+// each other for a second only. Nor do they stop serving when their neighbours are late.
+var orderedOnly = redlocktest.WithArgs("--cluster-replica-no-failover", "yes", "--cluster-node-timeout", "5000")
 
 // mayTakeOver lets a node of the only cluster take over by itself.
 func mayTakeOver(t *testing.T, clusters *redlocktest.Clusters, j int) {
