@@ -185,6 +185,7 @@ func serveWith(t *testing.T, rights []string, complete bool) {
 	}
 	require.Eventually(t, onAll, time.Minute, 5*time.Millisecond)
 	require.NoError(t, m.Extend(t.Context()))
+	redlock.Confirmed(t, m)
 	_, err := masters.Do(1, "EVAL", "redis.call('SELECT', 1) return redis.call('DEL', 'lock:k')", "0")
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { // an extension sets the key again, where it was told in time that it is gone

@@ -183,7 +183,7 @@ func TestUserWithoutTheQueuesRights(t *testing.T) {
 			n, what := refusals(t, masters)
 			require.NotZero(t, n)
 			waiters := len(clients) // the holder, too, if it finds the key contended the second time
-			require.LessOrEqual(t, n, 2*waiters, "each asks once, and leaves: %v", what)
+			require.LessOrEqual(t, n, 2*2*waiters, "each asks once, or twice if the answer is late, and leaves: %v", what)
 		})
 	}
 }
