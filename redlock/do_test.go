@@ -304,6 +304,16 @@ func TestDoWaitsNoLongerThanItIsTold(t *testing.T) {
 			}
 			require.ErrorIs(t, err, ErrHeld)
 		}
+		// What ends after the bound, while the masters are asked who holds it, has ended all the same.
+		late, cancelLate := context.WithCancelCause(t.Context())
+		r.set(func(m *fakeMaster) { m.delay = 20 * time.Millisecond }, 0, 1, 2)
+		time.AfterFunc(time.Second+10*time.Millisecond, func() { cancelLate(errCause) })
+		err = do(late, "k", ttl, nothing, WithWait(time.Second))
+		r.set(func(m *fakeMaster) { m.delay = 0 }, 0, 1, 2)
+		for _, target := range []error{ErrHeld, context.Canceled, errCause} {
+			require.ErrorIs(t, err, target)
+		}
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
 
 		require.NoError(t, held.Err())
 		stop()

@@ -64,7 +64,14 @@ func (m *Mutex) lockUntil(ctx, waiting context.Context, o *options) error {
 // that of the context, whose end is no news to the caller, or how one more attempt has gone. The options are nil if
 // nothing but ctx bounds the Lock.
 func (m *Mutex) outOfTime(ctx context.Context, o *options, e *RoundError) *RoundError {
-	if o == nil || e == nil || e.ended == nil || ctx.Err() != nil {
+	if o == nil || e == nil || e.ended == nil {
+		return e
+	}
+	if err := ctx.Err(); err != nil {
+		if err != e.ended { // it has ended after the wait
+			e.cause = nil
+			e.endedBy(ctx, err)
+		}
 		return e
 	}
 	reason := e.reason
