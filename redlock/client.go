@@ -219,7 +219,7 @@ func openError(ctx context.Context, err error) error {
 	case errors.Is(err, mux.ErrNoQuorum):
 		e.reason = ErrNoQuorum
 	case ended != nil && errors.Is(open.Cause, ended):
-		e.reason, e.cut = nil, true
+		e.reason = nil
 	default:
 		ended = nil
 	}
@@ -230,6 +230,8 @@ func openError(ctx context.Context, err error) error {
 			v.Verdict = votedYes
 		case s.Err != nil:
 			v.Verdict, v.Err = voteFailed, s.Err
+		default: // its first dial is under way
+			v.Verdict, e.cut = votePending, true
 		}
 		e.Votes = append(e.Votes, v)
 	}

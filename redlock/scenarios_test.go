@@ -774,6 +774,12 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	cancel()
 	_, err = redlock.Open(ctx, redlock.Config{Masters: a})
 	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, redlock.ErrNoQuorum)
+	require.ErrorContains(t, err, "(0 yes, 0 no, 0 failed, 3 outstanding; 2 of 3 needed)")
+	require.ErrorAs(t, err, &round)
+	for _, v := range round.Votes {
+		require.Equal(t, "pending", v.Verdict)
+	}
 }
 
 // What we set is what other Redlock libraries set, and the other way round.
