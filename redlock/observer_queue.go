@@ -210,6 +210,10 @@ func (o *observing) take() bool {
 	o.votes, o.token = append(o.votes[:0], e.Votes...), append(o.token[:0], e.more.Token...)
 	o.event = *e
 	o.event.Votes, o.event.more.Token = o.votes, o.token
+	if e.Master != nil {
+		own := *e.Master
+		o.event.Master = &own
+	}
 	o.next++
 	if q.oldest() == o.next { // the others have it, too
 		e.forget()

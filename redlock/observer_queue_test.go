@@ -215,6 +215,28 @@ func TestEachObserverIsToldAllInOrder(t *testing.T) {
 	require.Equal(t, seen[0], seen[2])
 }
 
+// An Observer may change what it is told, to hide an address for one: the others are told what has happened.
+func TestAnObserverMayChangeWhatItIsTold(t *testing.T) {
+	var seen [2][]string
+	var all []Observer
+	for i := range seen {
+		all = append(all, func(_ context.Context, e *Event) {
+			seen[i] = append(seen[i], e.Master.Addr, e.Votes[0].Addr)
+			e.Master.Addr, e.Votes[0].Addr = "hidden", "hidden"
+		})
+	}
+	q := observed(t, all...)
+	for range 3 {
+		e := q.begin(t.Context(), EventMaster, "")
+		e.Master, e.Votes = &MasterStats{Addr: "m"}, append(e.Votes, Vote{Addr: "v"})
+		q.end(e)
+	}
+	drain(t, q)
+	for _, addrs := range seen {
+		require.Equal(t, []string{"m", "v", "m", "v", "m", "v"}, addrs)
+	}
+}
+
 // Events that follow each other are told together: an Observer's goroutine is not started for each.
 func TestEventsAreToldTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
