@@ -423,7 +423,7 @@ func (e *RoundError) blame(ctx context.Context, err error) {
 
 // endedBy notes that a context cut the operation short, with this error.
 func (e *RoundError) endedBy(ctx context.Context, err error) *RoundError {
-	e.ended = err
+	e.ended, e.cause = err, nil
 	if cause := context.Cause(ctx); cause != err {
 		e.cause = cause
 	}

@@ -67,12 +67,8 @@ func (m *Mutex) outOfTime(ctx context.Context, o *options, e *RoundError) *Round
 	if o == nil || e == nil || e.ended == nil {
 		return e
 	}
-	if err := ctx.Err(); err != nil {
-		if err != e.ended { // it has ended after the wait
-			e.cause = nil
-			e.endedBy(ctx, err)
-		}
-		return e
+	if err := ctx.Err(); err != nil { // perhaps it has ended after the bound
+		return e.endedBy(ctx, err)
 	}
 	reason := e.reason
 	switch {
@@ -110,7 +106,9 @@ func (m *Mutex) lock(ctx, waiting context.Context, o *options) *RoundError {
 	try := (first || m.spec.Reader && clear) && !(c.subscriptions.contended(c.now(), m.spec.Names()...) && c.subscriptions.tracked())
 	call.settleFirst = first && !try && !call.usesGlobalQueue() // else the queue has the order
 	e, err := call.lock(ctx, waiting, try, first)
-	e = m.outOfTime(ctx, o, call.end(waiting, e, err))
+	if e = call.end(waiting, e, err); err != nil { // else it is the attempt's, and was told
+		e = m.outOfTime(ctx, o, e)
+	}
 	call.acquired = e == nil // perhaps by that one more attempt
 	call.finish(waiting, e)
 	call.acquired = false // the caller knows that it is taken
