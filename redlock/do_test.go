@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/stretchr/testify/require"
 )
 
@@ -346,6 +347,39 @@ func TestObserverIsToldWhatTheCallerOfABoundedWaitGets(t *testing.T) {
 		for _, err := range told {
 			require.NotErrorIs(t, err, context.DeadlineExceeded)
 		}
+	})
+}
+
+// The wait for others to agree on how many permits there are is told and counted as each other.
+func TestTheWaitForAgreementIsToldOnce(t *testing.T) {
+	var told []string
+	var got error
+	cfg := Config{Observers: []Observer{func(_ context.Context, e *Event) {
+		switch e.Kind {
+		case EventRound, behind.Wait:
+			told = append(told, string(e.Kind)+" "+Outcome(e.Err))
+		case EventWaited:
+			told = append(told, string(e.Kind)+" "+Outcome(e.Err)+" "+e.Took.Round(time.Second).String())
+			got = e.Err
+		}
+	}}}
+	eachDoing(t, cfg, func(t *testing.T, c *Client, r *fakeRounds, do doing) {
+		r.set(func(m *fakeMaster) {
+			m.deny = func(args []string) string {
+				if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "{p}:permit") }) {
+					return "PERMITS others have 3"
+				}
+				return ""
+			}
+		}, 0, 1, 2)
+		told = nil
+		time.AfterFunc(time.Second, func() { require.Equal(t, 1, c.Stats().Waiting) })
+		err := do(t.Context(), "p", ttl, nothing, WithPermits(2), WithWait(time.Minute))
+		require.ErrorIs(t, err, ErrRefused)
+		require.Equal(t, err, got)
+		require.Equal(t, []string{"round refused", "wait ok", "waited refused 1m0s"}, told)
+		require.Zero(t, c.Stats().Waiting)
+		time.Sleep(time.Second) // until what was asked is denied
 	})
 }
 

@@ -259,11 +259,15 @@ func TestALockWaitsUntilAnotherNumberIsGone(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	said := make(chan error, 9)
 	c := opened(t, masters.Addrs(), nil)
-	other := opened(t, masters.Addrs(), onEvent(EventRound, func(r *Event) {
-		if r.Op == opLock && r.Err != nil {
-			said <- r.Err
-		}
-	}))
+	waited := make(chan error, 9)
+	other := opened(t, masters.Addrs(), slices.Concat(
+		onEvent(EventRound, func(r *Event) {
+			if r.Op == opLock && r.Err != nil {
+				said <- r.Err
+			}
+		}),
+		onEvent(EventWaited, func(e *Event) { waited <- e.Err }),
+	))
 	var asked atomic.Int64
 	other.round.Mux = &askedRounds{Mux: other.round.Mux, answered: func(*mux.Op) { asked.Add(1) }}
 	first := takenPermits(t, c, "k", 2, 1)[0]
@@ -281,6 +285,10 @@ func TestALockWaitsUntilAnotherNumberIsGone(t *testing.T) {
 	right := other.NewMutex("k", term30, WithPermits(2))
 	require.NoError(t, right.Lock(t.Context()), "it waits for nobody with another number")
 	require.NoError(t, right.Unlock(t.Context()))
+	require.Eventually(t, func() bool { return other.Stats().EventsWaiting == 0 }, hanging, time.Millisecond)
+	for len(waited) > 0 {
+		require.NoError(t, <-waited, "of the right number")
+	}
 
 	require.Eventually(t, func() bool { return owed(c)+owed(other) == 0 }, hanging, 5*time.Millisecond)
 	command(t, masters, 0, "DEL", "{k}:permits")
@@ -295,6 +303,7 @@ func TestALockWaitsUntilAnotherNumberIsGone(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoQuorum)
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorContains(t, err, "PERMITS {k}:permits says 2, and not 3")
+	require.Equal(t, err, conntest.Soon(t, "the Observer is told", waited))
 
 	has := locks(t, m)
 	require.NoError(t, first.Unlock(t.Context()))
@@ -303,6 +312,8 @@ func TestALockWaitsUntilAnotherNumberIsGone(t *testing.T) {
 	}
 	comes(t, has)
 	require.Positive(t, m.Remaining())
+	require.NoError(t, conntest.Soon(t, "the Observer is told once", waited))
+	require.Zero(t, other.Stats().Waiting)
 
 	closing := opened(t, masters.Addrs(), nil)
 	wrong := locks(t, closing.NewMutex("k", term30, WithPermits(2)))

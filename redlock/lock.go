@@ -43,21 +43,10 @@ func (m *Mutex) Lock(ctx context.Context) error { return m.lockUntil(ctx, ctx, n
 func (m *Mutex) lockUntil(ctx, waiting context.Context, o *options) error {
 	mustContext(ctx)
 	m.mustClient()
-	for {
-		e := m.lock(ctx, waiting, o)
-		if e == nil {
-			return nil
-		}
-		if e.final() || !e.differs() || e.ended != nil || o != nil && waiting.Err() != nil {
-			return e
-		}
-		if err := m.untilAgreed(waiting); err != nil {
-			if e := m.outOfTime(ctx, o, m.waitError(waiting, err, e, nil, false, nil)); e != nil {
-				return e
-			}
-			return nil
-		}
+	if e := m.lock(ctx, waiting, o); e != nil {
+		return e
 	}
+	return nil
 }
 
 // outOfTime returns what the caller of a Lock is told that has waited for as long as the options allow: the error without
@@ -81,8 +70,8 @@ func (m *Mutex) outOfTime(ctx context.Context, o *options, e *RoundError) *Round
 	return e
 }
 
-// lock is lockUntil, but also returns if others have another number of permits.
-func (m *Mutex) lock(ctx, waiting context.Context, o *options) *RoundError {
+// lock is lockUntil. If others have another number of permits, it leaves the queues until they agree.
+func (m *Mutex) lock(ctx, waiting context.Context, o *options) (e *RoundError) {
 	c := m.client
 	if err := waiting.Err(); err != nil {
 		return m.outOfTime(ctx, o, unasked(opLock, m.spec.Key, nil, "").endedBy(waiting, err))
@@ -93,26 +82,45 @@ func (m *Mutex) lock(ctx, waiting context.Context, o *options) *RoundError {
 	if e := m.heldWithin(ctx); e != nil {
 		return e
 	}
-	w, first, clear := c.localQueues.joinFor(&m.spec)
 	call, _ := c.waits.Get().(*wait)
 	if call == nil {
 		call = new(wait)
 	}
-	call.mutex, call.waiter = m, w
-	call.next.mutex, call.next.waitsSecond, call.next.leads = m, true, o != nil // else it may as well wait for a holder
+	call.mutex = m
 	defer call.cleanUp()
-	// A newcomer to a contended key looks first. Otherwise the client that has released the lock
-	// would always overtake the waiters that were notified of the release.
-	try := (first || m.spec.Reader && clear) && !(c.subscriptions.contended(c.now(), m.spec.Names()...) && c.subscriptions.tracked())
-	call.settleFirst = first && !try && !call.usesGlobalQueue() // else the queue has the order
-	e, err := call.lock(ctx, waiting, try, first)
-	if e = call.end(waiting, e, err); err != nil { // else it is the attempt's, and was told
-		e = m.outOfTime(ctx, o, e)
+	for {
+		e = call.queued(ctx, waiting, o)
+		if e == nil || e.final() || !e.differs() || e.ended != nil || o != nil && waiting.Err() != nil {
+			break
+		}
+		call.again()
+		call.begins(ctx)
+		if err := m.untilAgreed(waiting); err != nil {
+			e = m.outOfTime(ctx, o, m.waitError(waiting, err, e, nil, false, nil))
+			break
+		}
 	}
 	call.acquired = e == nil // perhaps by that one more attempt
 	call.finish(waiting, e)
 	call.acquired = false // the caller knows that it is taken
 	return e
+}
+
+// queued tries and waits in the queues. It also returns if others have another number of permits.
+func (w *wait) queued(ctx, waiting context.Context, o *options) *RoundError {
+	m, c := w.mutex, w.mutex.client
+	waiter, first, clear := c.localQueues.joinFor(&m.spec)
+	w.waiter = waiter
+	w.next.mutex, w.next.waitsSecond, w.next.leads = m, true, o != nil // else it may as well wait for a holder
+	// A newcomer to a contended key looks first. Otherwise the client that has released the lock
+	// would always overtake the waiters that were notified of the release.
+	try := (first || m.spec.Reader && clear) && !(c.subscriptions.contended(c.now(), m.spec.Names()...) && c.subscriptions.tracked())
+	w.settleFirst = first && !try && !w.usesGlobalQueue() // else the queue has the order
+	e, err := w.lock(ctx, waiting, try, first)
+	if e = w.end(waiting, e, err); err == nil { // it is the attempt's, and was told
+		return e
+	}
+	return m.outOfTime(ctx, o, e)
 }
 
 // untilAgreed waits until a quorum of the masters knows of no other number of permits. It is in
@@ -121,8 +129,6 @@ func (m *Mutex) lock(ctx, waiting context.Context, o *options) *RoundError {
 // those clients.
 func (m *Mutex) untilAgreed(ctx context.Context) error {
 	c := m.client
-	c.stats.waiting.Add(1)
-	defer c.stats.waiting.Add(-1)
 	k := c.round.Take()
 	defer c.round.Put(k)
 	for {

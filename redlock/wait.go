@@ -33,7 +33,8 @@ type wait struct {
 	polls         int           // in a row
 	vainLooks     int           // looks in a row that found the key free, though the attempts that followed have failed
 	lostRace      bool          // masters have refused the last attempt: another was faster
-	since         time.Duration // when it began to wait; 0 if it does not wait
+	began         time.Duration // when it began to wait; 0 if it does not wait
+	since         time.Duration // ... in the queues, since others have last agreed on the number of permits
 	intentAskedAt time.Duration // when it last asked for readers, to leave its intent; 0 for never, clock.Forever if it must not
 	nextFreeCheck time.Duration // when freeDespiteQueue looks again; 0 before its first call
 	intent        []byte        // the token of the intent that it has left on the masters; empty without
@@ -85,6 +86,13 @@ func (w *wait) reset() {
 	}}
 }
 
+// again makes it ready to try again in the same call.
+func (w *wait) again() {
+	m, began, failures := w.mutex, w.began, w.next.failures
+	w.reset()
+	w.mutex, w.began, w.next.failures = m, began, failures
+}
+
 // cleanUp runs after each Lock. If a context has panicked, it removes what the call has left in
 // the queues, in the statistics and on the masters.
 func (w *wait) cleanUp() {
@@ -100,7 +108,7 @@ func (w *wait) cleanUp() {
 			m.notifyReleased(0, 0)
 		}
 	}
-	if w.since != 0 {
+	if w.began != 0 {
 		m.client.stats.waiting.Add(-1)
 	}
 	if w.acquired {
@@ -149,8 +157,7 @@ func (w *wait) lock(ctx, waiting context.Context, try, head bool) (*RoundError, 
 		}
 		if w.since == 0 {
 			w.since = m.client.now()
-			m.client.stats.waiting.Add(1)
-			m.client.events.tell(ctx, behind.Wait, m.spec.Key)
+			w.begins(ctx)
 		}
 		if err := w.untilFree(waiting, head, head && w.settleFirst); err != nil {
 			return last, err
@@ -661,17 +668,28 @@ func (w *wait) pause() time.Duration {
 	return base/2 + rand.N(most)
 }
 
+// begins notes that Lock waits, unless it does already, in the statistics and for the Observers.
+func (w *wait) begins(ctx context.Context) {
+	if w.began != 0 {
+		return
+	}
+	c := w.mutex.client
+	w.began = c.now()
+	c.stats.waiting.Add(1)
+	c.events.tell(ctx, behind.Wait, w.mutex.spec.Key)
+}
+
 // finish notes that Lock returns, in the statistics and for the Observers.
 func (w *wait) finish(ctx context.Context, e *RoundError) {
-	since := w.since
-	if since == 0 {
+	began := w.began
+	if began == 0 {
 		return
 	}
 	c := w.mutex.client
 	c.stats.waiting.Add(-1)
-	w.since = 0
+	w.began = 0
 	if ev := c.events.begin(ctx, EventWaited, w.mutex.spec.Key); ev != nil {
-		if ev.Took = c.now() - since; e != nil {
+		if ev.Took = c.now() - began; e != nil {
 			ev.Err = e
 		}
 		c.events.end(ev)
