@@ -92,7 +92,7 @@ func (m *Mutex) resolve(ctx context.Context, k *round.Call, err error, until tim
 			}
 		}
 		if ended == mux.ErrTimeout {
-			overdue(votes, open, lateError{op.Timeout})
+			overdue(votes, open, lateError{timeout})
 		} else if ended != nil {
 			err = ended
 			break

@@ -72,9 +72,10 @@ func (revoked) Error() string { return "redlock: revoked" }
 func (revoked) Unwrap() error { return ErrLost }
 
 // A RoundError says how an operation failed, with every master's vote. Each error that comes from
-// the masters has this type. Two errors have other types: an error of the configuration, as no
-// master was asked, and an error that the caller's own function returns to Do and Lead. errors.Is
-// and errors.As look into a RoundError, and into the masters' own errors.
+// the masters has this type. These have other types: an error of the configuration, as no master
+// was asked; an error that the caller's own function returns to Do and Lead; and those of
+// [Client.Replace] and [Client.Shutdown]. errors.Is and errors.As look into a RoundError, and into
+// the masters' own errors.
 type RoundError struct {
 	Op    string // what failed: one of those of Event.Op, or open, holders, locks, watch, lead or ready
 	Key   string // empty for "open"
@@ -356,10 +357,10 @@ func unprefixed(text string) string { return prefixes.Replace(text) }
 
 var prefixes = strings.NewReplacer("mux: ", "", "conn: ", "")
 
-// A plainError is an error of a package below, with its text unprefixed.
+// A plainError is an error with its text unprefixed.
 type plainError struct{ error }
 
-func (e plainError) Error() string { return unprefixed(e.error.Error()) }
+func (e plainError) Error() string { return bare(e.error) }
 func (e plainError) Unwrap() error { return e.error }
 
 // A lateError is the vote of a master that has not answered in time. It wraps mux.ErrTimeout.

@@ -129,8 +129,8 @@ func (c *Client) Holders(ctx context.Context, key string, opts ...Option) (LockI
 	if (o.fence || o.permits > 0) && kind.Ambiguous(c.cfg.Prefix+key) {
 		o.invalid = errAmbiguous
 	}
-	if o.invalid != nil {
-		return LockInfo{}, fmt.Errorf("redlock: holders of %s: %w", quoted(key), o.invalid)
+	if err := cmp.Or(checkKey(key), o.invalid); err != nil {
+		return LockInfo{}, fmt.Errorf("redlock: holders of %s: %w", quoted(key), err)
 	}
 	t, err := c.census(ctx, opHolders, key, &o)
 	info := c.lockInfo(key, t, o.shared || o.permits > 0)

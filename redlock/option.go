@@ -56,6 +56,17 @@ const (
 	maxKeysTogether = 256 << 10 // bytes: each command has all keys
 )
 
+// checkKey says what is wrong with a key that is asked about, or whose lock is revoked.
+func checkKey(key string) error {
+	switch {
+	case key == "":
+		return errors.New("the key is empty")
+	case len(key) > maxKey:
+		return fmt.Errorf("the key has %d bytes, and %d are the most", len(key), maxKey)
+	}
+	return nil
+}
+
 // choose gives the lock the traits that the options ask for.
 func (o *options) choose(s *round.Spec, h *round.Hints) error {
 	plain := s.Traits

@@ -333,7 +333,9 @@ func TestReplaceRefusesABadRequest(t *testing.T) {
 	require.NoError(t, c.Replace(t.Context(), dead, "redis://default:secret@"+spare))
 	require.NotContains(t, fmt.Sprint(c, c.Stats().Masters[2]), "secret")
 	c.Close()
-	require.ErrorIs(t, c.Replace(t.Context(), spare, dead), redlock.ErrClosed)
+	err = c.Replace(t.Context(), spare, dead)
+	require.ErrorIs(t, err, redlock.ErrClosed)
+	require.EqualError(t, err, "redlock: replace: client is closed")
 }
 
 // loopback is a machine of its own, as far as clients can see.

@@ -101,13 +101,12 @@ func (c *Client) Revoke(ctx context.Context, key, reason string, opts ...Option)
 
 func checkRevocation(prefix, key, reason string, o *options) error {
 	_, _, of := kind.CutSlot(o.token)
+	if err := checkKey(key); err != nil {
+		return err
+	}
 	switch {
 	case o.invalid != nil:
 		return o.invalid
-	case key == "":
-		return errors.New("the key is empty")
-	case len(key) > maxKey:
-		return fmt.Errorf("the key has %d bytes, and %d are the most", len(key), maxKey)
 	case kind.Reserved(prefix + key):
 		return errReserved
 	case o.permits > 0 && kind.Ambiguous(prefix+key):

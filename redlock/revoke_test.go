@@ -222,6 +222,7 @@ func TestRevokeOfNobody(t *testing.T) {
 
 		for name, err := range map[string]error{
 			"the key is empty":    c.Revoke(t.Context(), "", why),
+			"16385 bytes":         c.Revoke(t.Context(), strings.Repeat("k", 16385), why),
 			"beside a lock":       c.Revoke(t.Context(), "{k}:fence", why),
 			"reason is empty":     c.Revoke(t.Context(), "k", ""),
 			"129 bytes":           c.Revoke(t.Context(), "k", strings.Repeat("x", 129)),

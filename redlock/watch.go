@@ -51,12 +51,8 @@ func (c *Client) Watch(ctx context.Context, key string) iter.Seq2[LockInfo, erro
 	mustContext(ctx)
 	c.check()
 	return func(yield func(LockInfo, error) bool) {
-		switch {
-		case key == "":
-			yield(LockInfo{}, errors.New("redlock: watch: the key is empty"))
-			return
-		case len(key) > maxKey:
-			yield(LockInfo{}, fmt.Errorf("redlock: watch: the key has %d bytes, and %d are the most", len(key), maxKey))
+		if err := checkKey(key); err != nil {
+			yield(LockInfo{}, fmt.Errorf("redlock: watch: %w", err))
 			return
 		}
 		c.watcher(key).run(ctx, yield)
