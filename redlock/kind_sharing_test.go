@@ -71,7 +71,7 @@ func TestNamesShareNothingBesideThem(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	for key, prefixes := range map[string][]string{"t}:a": {"", "of "}, "a": {"t}:", "{}", "a{}}"}, "{}b": {""}} {
 		for _, prefix := range prefixes {
-			c, err := Open(t.Context(), Config{Masters: masters.Addrs(), Prefix: prefix})
+			c, err := Open(t.Context(), Config{Masters: masters.Addrs(), Prefix: prefix, RoundTimeout: hanging})
 			require.NoError(t, err)
 			defer c.Close()
 			for name, opts := range map[string][]Option{"fence": {WithFence()}, "permits": {WithPermits(2)}, "shared": {WithShared()},

@@ -239,7 +239,7 @@ func TestOnlyTTLsThatAreUsedCount(t *testing.T) {
 func TestTTLAboveTheRestartGuardIsRefused(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Embedded(t, 1)
-	c, err := redlock.New(redlock.Config{Masters: masters.Addrs(), RestartGuard: 10 * time.Second, RoundTimeout: busy})
+	c, err := redlock.New(redlock.Config{Masters: masters.Addrs(), RestartGuard: 10 * time.Second, RoundTimeout: busy, DialTimeout: busy})
 	require.NoError(t, err)
 	defer c.Close()
 	require.ErrorContains(t, c.CheckMutex("k", 10*time.Second+time.Millisecond), "above Config.RestartGuard, 10s")
