@@ -158,7 +158,7 @@ func TestDoOfAContextThatEndsAsTheLockIsTaken(t *testing.T) {
 // A master that does not know a script, and says so too late, is not sent the text: what undoes it has
 // been sent perhaps.
 func TestTextIsNotSentOfWhatMayBeUndone(t *testing.T) {
-	for name, s := range map[string]script.Script{"an intent": kind.IntendScript, "an entry": enterScript} {
+	for name, s := range map[string]script.Script{"an intent": kind.IntendScript, "an entry": kind.EnterScript} {
 		t.Run(name, func(t *testing.T) {
 			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 				var texts atomic.Int32
@@ -176,7 +176,7 @@ func TestTextIsNotSentOfWhatMayBeUndone(t *testing.T) {
 				if s == kind.IntendScript {
 					k.Intend(&c.NewMutex("k", time.Hour).spec, kind.Plain{}, []byte("token"), time.Second)
 				} else {
-					enterQueue(&k.Request, []byte(queueKey("k")), []byte("id"), 0, "")
+					kind.EnterQueue(&k.Request, []byte(queueKey("k")), []byte("id"), 0, "")
 					k.Prepare(time.Second)
 				}
 				for _, late := range []bool{true, false} {

@@ -224,7 +224,7 @@ func (m *fakeMaster) script(what string, keys, args []string) any {
 			ours = append(ours, all)
 		}
 		return ours
-	case is(firstScript):
+	case is(kind.FirstScript):
 		for _, id := range m.lines[key][:min(2, len(m.lines[key]))] {
 			if !strings.HasPrefix(id, token) {
 				return int64(0)
@@ -241,9 +241,9 @@ func (m *fakeMaster) script(what string, keys, args []string) any {
 			row[0] = c.token
 		}
 		return []any{row}
-	case is(enterScript):
+	case is(kind.EnterScript):
 		return m.enter(key, token, args[1], args[2], args[3])
-	case is(leaveScript):
+	case is(kind.LeaveScript):
 		delete(m.keys, keys[1])
 		delete(m.keys, keys[2])
 		if at := slices.Index(m.lines[key], token); at > 0 {
@@ -251,7 +251,7 @@ func (m *fakeMaster) script(what string, keys, args []string) any {
 		}
 		m.lines[key] = slices.DeleteFunc(m.lines[key], func(id string) bool { return id == token })
 		return int64(1)
-	case is(placeScript):
+	case is(kind.PlaceScript):
 		return []any{int64(slices.Index(m.lines[key], token) + 1), int64(len(m.lines[key]))}
 	case is(kind.IntendScript), is(kind.WithdrawScript): // nobody reads
 		return int64(0)

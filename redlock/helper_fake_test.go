@@ -798,7 +798,7 @@ func (r *notifiedRounds) note(op *mux.Op) {
 	case r.first != "":
 	case op.Replies == 2:
 		r.first = "look"
-	case asks(op, enterScript):
+	case asks(op, kind.EnterScript):
 		r.first = "enter"
 	default:
 		r.first = words(op.Command)[0]

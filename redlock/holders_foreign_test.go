@@ -312,11 +312,11 @@ func TestValuesAreComparedOnTheMaster(t *testing.T) {
 	}
 	require.Equal(t, []any{int64(1), int64(0), int64(1), int64(0)},
 		run(compareScript, []string{"ours", "ours", "theirs", "alike", "set"}, "1", "t", "2", "t", "1", "t", "1", "t"))
-	require.Equal(t, int64(1), run(firstScript, []string{"set"}, "t-"))
-	require.Equal(t, int64(1), run(firstScript, []string{"none"}, "t-"))
-	require.Equal(t, int64(0), run(firstScript, []string{"set"}, "t-1"))
+	require.Equal(t, int64(1), run(kind.FirstScript, []string{"set"}, "t-"))
+	require.Equal(t, int64(1), run(kind.FirstScript, []string{"none"}, "t-"))
+	require.Equal(t, int64(0), run(kind.FirstScript, []string{"set"}, "t-1"))
 	ask("ZREM", "set", "t-1")
-	require.Equal(t, int64(0), run(firstScript, []string{"set"}, "t-"))
+	require.Equal(t, int64(0), run(kind.FirstScript, []string{"set"}, "t-"))
 	for key, want := range map[string]mux.Verdict{"k": mux.VerdictYes, "none": mux.VerdictYes, "theirs": mux.VerdictNo, "long": mux.VerdictNo, "set": mux.VerdictNo} {
 		var r kind.Request
 		kind.NewPermits("p", time.Minute, 3).Agrees(&r)

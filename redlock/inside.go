@@ -92,7 +92,7 @@ package redlock
 //	a renewal is repeated             redlock/hold_renewer.go              renewer.complete     renewal-not-repeated
 //	a lock after a switch             redlock/hold_recheck.go              rechecker.survives   recheck-judges-anothers-lock
 //	a tombstone excludes              redlock/hold_renewer.go              renewer.noteLostBut  a-minoritys-tombstones-are-deleted
-//	who is next, who is dead          redlock/wait_global_queue_script.go  enterScript          dead-in-the-queue-blocks
+//	who is next, who is dead          redlock/internal/kind/queue.go       EnterScript          dead-in-the-queue-blocks
 //	... who lives, and does not come  redlock/wait.go                      wait.renew           queue-that-does-not-move-is-obeyed
 //	readers give way                  redlock/internal/kind/shared.go      addReader            intent-ignored
 //	how many permits there are        redlock/internal/kind/permits.go     permitAcquireScript  another-number-of-permits

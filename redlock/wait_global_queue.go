@@ -186,7 +186,7 @@ func (gq *globalQueues) enterOne(ctx context.Context, t *ticket, sub *waiterSubs
 	}
 	k := c.round.Take()
 	defer c.round.Put(k)
-	enterQueue(&k.Request, at.key, t.id, c.now()-t.since, t.owner)
+	kind.EnterQueue(&k.Request, at.key, t.id, c.now()-t.since, t.owner)
 	v, err := gq.askMaster(ctx, sub, k, master)
 	if err != nil {
 		return err
@@ -221,15 +221,15 @@ func (gq *globalQueues) renew() {
 	k := c.round.Take()
 	defer c.round.Put(k)
 	for master := range r.States {
-		beginRenewals(&k.Request)
+		kind.BeginRenewals(&k.Request)
 		for t := range gq.heads {
 			for i := range t.entries {
 				if at := &t.entries[i]; at.master == master {
-					appendRenewal(&k.Request, at.key, t.id, c.now()-t.since, t.owner)
+					kind.AppendRenewal(&k.Request, at.key, t.id, c.now()-t.since, t.owner)
 				}
 				if len(k.Request.Command) > renewalBatch {
 					gq.send(k, master, 0)
-					beginRenewals(&k.Request)
+					kind.BeginRenewals(&k.Request)
 				}
 			}
 		}
@@ -256,12 +256,7 @@ func (gq *globalQueues) othersWait(q *question, name string) bool {
 		return false
 	}
 	q.refused, _ = gq.subscriptions.contention(name)
-	q.Request.Reset()
-	q.Request.Name = kind.AppendQueueKey(q.Request.Name[:0], name)
-	q.Request.Judge = kind.JudgeOne
-	q.Request.CallOn(firstScript, 1, 1, func(dst []byte) []byte {
-		return resp.AppendBulk(resp.AppendBulk(dst, q.Request.Name), gq.tag)
-	})
+	kind.AskOthers(&q.Request, name, gq.tag)
 	q.Prepare(0)
 	q.Op.Only, q.Op.Quorum = mux.Set(0).With(master), 1
 	return true
@@ -317,7 +312,7 @@ func hash(a, b string) uint64 {
 // so, the master will notify of its end. The errors are those of enterOne.
 func (gq *globalQueues) awaitPredecessor(ctx context.Context, t *ticket, sub *waiterSubscription, i int) (there bool, err error) {
 	at := &t.entries[i]
-	t.predecessorNotice = appendNoticeKey(t.predecessorNotice[:0], at.key, t.predecessor)
+	t.predecessorNotice = kind.AppendNoticeKey(t.predecessorNotice[:0], at.key, t.predecessor)
 	if sub.listensTo(t.predecessorNotice) {
 		return true, nil // the master has promised it already
 	}
@@ -369,7 +364,7 @@ func (gq *globalQueues) askPlace(t *ticket, timeout time.Duration) *round.Call {
 	}
 	k := gq.core.round.Take()
 	at := &t.entries[len(t.entries)-1]
-	askPlace(&k.Request, at.key, t.id)
+	kind.AskPlace(&k.Request, at.key, t.id)
 	k.Prepare(timeout)
 	k.Op.Only, k.Op.Quorum, k.Op.Keep = mux.Set(0).With(at.master), 1, true
 	gq.core.round.Post(k)
@@ -472,6 +467,6 @@ func (gq *globalQueues) endEntry(at *entry, id []byte) {
 	c := gq.core
 	k := c.round.Take()
 	defer c.round.Put(k)
-	leaveQueue(&k.Request, at.key, id)
+	kind.LeaveQueue(&k.Request, at.key, id)
 	gq.send(k, at.master, kind.EntryLife)
 }

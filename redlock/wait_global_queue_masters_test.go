@@ -66,7 +66,7 @@ type countedRounds struct {
 
 func (r *countedRounds) Post(ops ...*mux.Op) {
 	for _, op := range ops {
-		if asks(op, enterScript) {
+		if asks(op, kind.EnterScript) {
 			r.stood.Add(1)
 		}
 	}
@@ -356,7 +356,7 @@ func TestWhoLeavesTakesThePredecessorsNoticeAway(t *testing.T) {
 	i := queueMasterOf(t, holder, "k")
 	ids, err := masters.Do(i, "ZRANGE", queueKey("k"), "0", "-1")
 	require.NoError(t, err)
-	notice := string(appendNoticeKey(nil, []byte(queueKey("k")), []byte(ids.([]any)[0].(string))))
+	notice := string(kind.AppendNoticeKey(nil, []byte(queueKey("k")), []byte(ids.([]any)[0].(string))))
 	there := func() bool {
 		n, err := masters.Do(i, "EXISTS", notice)
 		require.NoError(t, err)
@@ -375,13 +375,13 @@ func TestEnterScript(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
 	enter := func(id string) string {
-		v, err := masters.Do(0, "EVAL", enterScript.Text, "1", "{k}:line", id, "300000", "300000") // longer than the test takes
+		v, err := masters.Do(0, "EVAL", kind.EnterScript.Text, "1", "{k}:line", id, "300000", "300000") // longer than the test takes
 		require.NoError(t, err)
 		return v.(string)
 	}
 	leave := func(id string) {
 		notice := "{k}:line:" + id
-		command(t, masters, 0, "EVAL", leaveScript.Text, "3", "{k}:line", notice, notice+":alive", id)
+		command(t, masters, 0, "EVAL", kind.LeaveScript.Text, "3", "{k}:line", notice, notice+":alive", id)
 	}
 	require.Empty(t, enter("a"))
 	for i, id := range []string{"b", "c", "d", "e"} {

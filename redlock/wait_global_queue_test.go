@@ -235,7 +235,7 @@ func TestWhoDiesDelaysTheOthersForAFewSeconds(t *testing.T) {
 				order, after := p.release(4 - len(dead))
 				require.Equal(t, slices.DeleteFunc(all(4), func(i int) bool { return slices.Contains(dead, i) }), order)
 				require.Less(t, after[len(after)-1], 4100*time.Millisecond, "as is documented")
-				time.Sleep(noticeLife)
+				time.Sleep(kind.NoticeLife)
 				p.nothingIsLeft()
 			})
 		})
@@ -246,8 +246,8 @@ func TestWhoDiesDelaysTheOthersForAFewSeconds(t *testing.T) {
 func TestWaitingForLongerThanANoticeLives(t *testing.T) {
 	queued(t, 3, func(t *testing.T, p *processes) {
 		before := p.rounds[2].ordered()
-		time.Sleep(3*noticeLife + noticeLife/2)
-		require.Less(t, p.rounds[2].ordered()-before, int(4*noticeLife/entryPause))
+		time.Sleep(3*kind.NoticeLife + kind.NoticeLife/2)
+		require.Less(t, p.rounds[2].ordered()-before, int(4*kind.NoticeLife/entryPause))
 		order, after := p.release(3)
 		require.Equal(t, all(3), order)
 		require.Less(t, after[2], 100*time.Millisecond)
@@ -309,14 +309,14 @@ func TestNobodyStallsWhenTheQueueMasterFails(t *testing.T) {
 }
 
 func denyQueues(args []string) string {
-	if args[0] != "SET" && args[1] == enterScript.Hash {
+	if args[0] != "SET" && args[1] == kind.EnterScript.Hash {
 		return "NOPERM this user has no permissions to access one of the keys used as arguments"
 	}
 	return ""
 }
 
 func wrongQueueKeys(args []string) string {
-	if args[0] != "SET" && args[1] == enterScript.Hash {
+	if args[0] != "SET" && args[1] == kind.EnterScript.Hash {
 		return "WRONGTYPE Operation against a key holding the wrong kind of value"
 	}
 	return ""
@@ -672,7 +672,7 @@ type enterRounds struct {
 
 func (r *enterRounds) Wait(ctx context.Context, op *mux.Op) error {
 	err := r.notifiedRounds.Wait(ctx, op)
-	if asks(op, enterScript) {
+	if asks(op, kind.EnterScript) {
 		if after := r.after.Swap(nil); after != nil {
 			(*after)()
 		}

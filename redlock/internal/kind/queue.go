@@ -1,21 +1,21 @@
-package redlock
+package kind
 
 import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
-	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/script"
 	"github.com/redburst/redburst/resp"
 )
 
-// appendNoticeKey and appendAliveKey append the two keys that an id has beside its queue.
-func appendNoticeKey(dst, queue, id []byte) []byte {
+// AppendNoticeKey appends the key of the notice that an id has beside its queue.
+func AppendNoticeKey(dst, queue, id []byte) []byte {
 	return append(append(append(dst, queue...), ':'), id...)
 }
 
+// appendAliveKey appends the key that says that an id's waiter is alive.
 func appendAliveKey(dst, queue, id []byte) []byte {
-	return append(appendNoticeKey(dst, queue, id), aliveSuffix...)
+	return append(AppendNoticeKey(dst, queue, id), aliveSuffix...)
 }
 
 const aliveSuffix = ":alive"
@@ -25,7 +25,7 @@ const luaReads = `local function reads(id) return string.sub(id, 1, 2) == 'r:' e
 `
 
 // A queue is a sorted set of the waiters' ids, called line in the scripts. The score of an id is above the scores of all
-// ids ahead of it. Readers that share a rank have one score. While other readers can join them, [kind.ReaderMark] has that
+// ids ahead of it. Readers that share a rank have one score. While other readers can join them, [ReaderMark] has that
 // score, too.
 //
 // Each id has two keys beside the queue. One says that its waiter is alive, and is renewed. It holds a note: for how
@@ -45,7 +45,7 @@ var (
 	//
 	// If the predecessor's entry is alive for longer than an entry's life, the master's clock was set back. The script
 	// then gives it that life, and also the entries ahead of it, as their waiters may be dead, too.
-	enterScript = script.New(script.AnyKeys + `local line, me = KEYS[1], ARGV[1]
+	EnterScript = script.New(script.AnyKeys + `local line, me = KEYS[1], ARGV[1]
 ` + luaReads + `local rank = redis.call('ZRANK', line, me)
 if not rank then
   local place = reads(me) and redis.call('ZSCORE', line, 'r:')
@@ -90,7 +90,7 @@ return ''`)
 
 	// KEYS queue. ARGV how the ids of a client's writers begin. It returns 1 if the first two in the queue are that
 	// client's, or there are none, and otherwise 0.
-	firstScript = script.New(`for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, 1)) do
+	FirstScript = script.New(`for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, 1)) do
   if string.sub(id, 1, #ARGV[1]) ~= ARGV[1] then
     return 0
   end
@@ -100,7 +100,7 @@ return 1`)
 	// KEYS queue, notice, alive. ARGV id. The script takes the id out of the queue. If no reader is left at the rank
 	// that can still be joined, it takes the mark out, too. It also deletes the predecessor's notice: no other waiter
 	// is subscribed to it, and the predecessor may be dead.
-	leaveScript = script.New(script.AnyKeys + `local line, rank = KEYS[1], redis.call('ZRANK', KEYS[1], ARGV[1])
+	LeaveScript = script.New(script.AnyKeys + `local line, rank = KEYS[1], redis.call('ZRANK', KEYS[1], ARGV[1])
 ` + luaReads + `redis.call('DEL', KEYS[2], KEYS[3])
 local stood = redis.call('ZREM', line, ARGV[1])
 local mark = reads(ARGV[1]) and redis.call('ZRANK', line, 'r:')
@@ -116,7 +116,7 @@ return stood`)
 	// KEYS queue. ARGV id. It returns the place of the id, from 1 on, and how many are in the queue. Readers that share
 	// a rank have one place, and the mark has none. Both are 0 if the id is not in the queue. The commands are those of
 	// the enter script, so that no user lacks the right to another.
-	placeScript = script.NewRare(`local line, me = KEYS[1], ARGV[1]
+	PlaceScript = script.NewRare(`local line, me = KEYS[1], ARGV[1]
 ` + luaReads + `local function rank(id)
   return redis.call('ZRANK', line, id)
 end
@@ -135,29 +135,31 @@ end
 return {place + 1, n}`)
 )
 
-const noticeLife = time.Minute // how long a notice lives; it is not renewed
+// NoticeLife is how long a notice lives. It is not renewed.
+const NoticeLife = time.Minute
 
 // judgeEnter judges the enter script: an id is a yes, even if it is empty.
 func judgeEnter(v resp.Value) mux.Verdict {
 	if v.Kind() == resp.BulkString {
 		return mux.VerdictYes
 	}
-	return kind.JudgeError(v)
+	return JudgeError(v)
 }
 
-// beginRenewals makes the request one that renews entries. appendRenewal appends the renewal of one entry.
-func beginRenewals(r *kind.Request) {
+// BeginRenewals makes the request one that renews entries.
+func BeginRenewals(r *Request) {
 	r.Reset()
-	r.Judge = kind.JudgeInt
+	r.Judge = JudgeInt
 }
 
-func appendRenewal(r *kind.Request, queue, id []byte, waited time.Duration, owner string) {
-	life := kind.EntryLife.Milliseconds()
+// AppendRenewal appends the renewal of one entry.
+func AppendRenewal(r *Request, queue, id []byte, waited time.Duration, owner string) {
+	life := EntryLife.Milliseconds()
 	r.Name = appendAliveKey(r.Name[:0], queue, id)
 	r.Command = resp.AppendArray(r.Command, 5)
 	r.Command = resp.AppendBulkString(r.Command, "SET")
 	r.Command = resp.AppendBulk(r.Command, r.Name)
-	r.Name = kind.AppendNote(r.Name[:0], waited, owner)
+	r.Name = AppendNote(r.Name[:0], waited, owner)
 	r.Command = resp.AppendBulk(r.Command, r.Name)
 	r.Command = resp.AppendBulkString(r.Command, "PX")
 	r.Command = resp.AppendBulkInt(r.Command, life)
@@ -168,26 +170,26 @@ func appendRenewal(r *kind.Request, queue, id []byte, waited time.Duration, owne
 	r.Replies += 2
 }
 
-// enterQueue makes the request one of the enter script.
-func enterQueue(r *kind.Request, queue, id []byte, waited time.Duration, owner string) {
-	r.Name = kind.AppendNote(r.Name[:0], waited, owner)
+// EnterQueue makes the request one of the enter script.
+func EnterQueue(r *Request, queue, id []byte, waited time.Duration, owner string) {
+	r.Name = AppendNote(r.Name[:0], waited, owner)
 	r.Reset()
 	r.Judge = judgeEnter
-	r.CallOn(enterScript, 1, 4, func(dst []byte) []byte {
+	r.CallOn(EnterScript, 1, 4, func(dst []byte) []byte {
 		dst = resp.AppendBulk(dst, queue)
 		dst = resp.AppendBulk(dst, id)
-		dst = resp.AppendBulkInt(dst, kind.EntryLife.Milliseconds())
-		dst = resp.AppendBulkInt(dst, noticeLife.Milliseconds())
+		dst = resp.AppendBulkInt(dst, EntryLife.Milliseconds())
+		dst = resp.AppendBulkInt(dst, NoticeLife.Milliseconds())
 		return resp.AppendBulk(dst, r.Name)
 	})
 }
 
-// askPlace makes the request one of the place script. It sends the script as text: a leave follows, and would come before
+// AskPlace makes the request one of the place script. It sends the script as text: a leave follows, and would come before
 // the text if the master did not know the hash.
-func askPlace(r *kind.Request, queue, id []byte) {
+func AskPlace(r *Request, queue, id []byte) {
 	r.Reset()
 	r.Judge = judgePlace
-	r.Command = resp.AppendBulk(resp.AppendBulk(placeScript.AppendHead(r.Command, true, 1, 1), queue), id)
+	r.Command = resp.AppendBulk(resp.AppendBulk(PlaceScript.AppendHead(r.Command, true, 1, 1), queue), id)
 }
 
 // judgePlace judges the place script: an array is a yes.
@@ -195,17 +197,26 @@ func judgePlace(v resp.Value) mux.Verdict {
 	if v.Kind() == resp.Array {
 		return mux.VerdictYes
 	}
-	return kind.JudgeError(v)
+	return JudgeError(v)
 }
 
-// leaveQueue makes the request one of the leave script.
-func leaveQueue(r *kind.Request, queue, id []byte) {
+// AskOthers makes the request one of the first script, for the queue of one of a lock's names. tag begins the ids of the
+// client's writers.
+func AskOthers(r *Request, name string, tag []byte) {
+	r.Reset()
+	r.Name = AppendQueueKey(r.Name[:0], name)
+	r.Judge = JudgeOne
+	r.CallOn(FirstScript, 1, 1, func(dst []byte) []byte { return resp.AppendBulk(resp.AppendBulk(dst, r.Name), tag) })
+}
+
+// LeaveQueue makes the request one of the leave script.
+func LeaveQueue(r *Request, queue, id []byte) {
 	alive := appendAliveKey(r.Name[:0], queue, id)
 	r.Name = alive
 	notice := alive[:len(alive)-len(aliveSuffix)]
 	r.Reset()
-	r.Judge = kind.JudgeInt
-	r.CallOn(leaveScript, 3, 1, func(dst []byte) []byte {
+	r.Judge = JudgeInt
+	r.CallOn(LeaveScript, 3, 1, func(dst []byte) []byte {
 		dst = resp.AppendBulk(dst, queue)
 		dst = resp.AppendBulk(dst, notice)
 		dst = resp.AppendBulk(dst, alive)

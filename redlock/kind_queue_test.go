@@ -196,13 +196,13 @@ func TestScriptsOfTheQueueDoAsItsModel(t *testing.T) {
 			switch n := r.IntN(21); {
 			case n < 11:
 				did += " enter " + id
-				v, err := masters.Do(0, "EVAL", enterScript.Text, "1", queue, id,
+				v, err := masters.Do(0, "EVAL", kind.EnterScript.Text, "1", queue, id,
 					fmt.Sprint(aliveTTL.Milliseconds()), fmt.Sprint(bellTTL.Milliseconds()))
 				require.NoError(t, err)
 				require.Equal(t, l.enter(id), v, did)
 			case n < 14:
 				did += " leave " + id
-				v, err := masters.Do(0, "EVAL", leaveScript.Text, "3", queue, notice, notice+":alive", id)
+				v, err := masters.Do(0, "EVAL", kind.LeaveScript.Text, "3", queue, notice, notice+":alive", id)
 				require.NoError(t, err)
 				require.Equal(t, l.leave(id), v == int64(1), did)
 			case n < 16:
@@ -280,11 +280,11 @@ func TestReadersShareOneRankInTheQueue(t *testing.T) {
 				did += " " + s.does
 				switch s.does[0] {
 				case '+':
-					v, err := masters.Do(0, "EVAL", enterScript.Text, "1", queue, id, "100000", "100000")
+					v, err := masters.Do(0, "EVAL", kind.EnterScript.Text, "1", queue, id, "100000", "100000")
 					require.NoError(t, err)
 					require.Equal(t, s.before, v, did)
 				case '-':
-					_, err := masters.Do(0, "EVAL", leaveScript.Text, "3", queue, notice, notice+":alive", id)
+					_, err := masters.Do(0, "EVAL", kind.LeaveScript.Text, "3", queue, notice, notice+":alive", id)
 					require.NoError(t, err)
 				default:
 					command(t, masters, 0, "DEL", notice+":alive")
@@ -297,24 +297,6 @@ func TestReadersShareOneRankInTheQueue(t *testing.T) {
 	}
 }
 
-// An entry says who waits, and for how long. What is no note says nothing.
-func TestNoteOfAnEntry(t *testing.T) {
-	waited, owner, known := kind.ReadNote(kind.AppendNote(nil, 1500*time.Millisecond, "svc-a@host-7:311"), kind.EntryLife-time.Second)
-	require.True(t, known)
-	require.Equal(t, "svc-a@host-7:311", owner)
-	require.Equal(t, 2500*time.Millisecond, waited)
-	_, owner, known = kind.ReadNote(kind.AppendNote(nil, 0, ""), time.Hour)
-	require.True(t, known)
-	require.Empty(t, owner)
-	for _, note := range []string{"", "me", " me", "-1 me", "9999999999999999999 me", "1e3 me"} {
-		_, _, known = kind.ReadNote([]byte(note), time.Second)
-		require.False(t, known, note)
-	}
-	_, owner, known = kind.ReadNote([]byte("5 \x1b[2Jme"), time.Second)
-	require.True(t, known)
-	require.Empty(t, owner, "no owner can have this name")
-}
-
 // The places of those in a line: readers that share a rank share a place, and their mark has none.
 func TestPlacesInLine(t *testing.T) {
 	t.Parallel()
@@ -322,14 +304,14 @@ func TestPlacesInLine(t *testing.T) {
 	_, err := masters.Do(0, "ZADD", "{k}:line", "1", "a", "2", "r:", "2", "r:b", "2", "r:c", "3", "d")
 	require.NoError(t, err)
 	for id, want := range map[string]string{"a": "[1 4]", "r:b": "[2 4]", "r:c": "[2 4]", "d": "[4 4]", "nobody": "[0 0]"} {
-		v, err := masters.Do(0, "EVAL", placeScript.Text, "1", "{k}:line", id)
+		v, err := masters.Do(0, "EVAL", kind.PlaceScript.Text, "1", "{k}:line", id)
 		require.NoError(t, err)
 		require.Equal(t, want, fmt.Sprint(v), id)
 	}
 	_, err = masters.Do(0, "ZREM", "{k}:line", "a", "r:")
 	require.NoError(t, err)
 	for id, want := range map[string]string{"r:b": "[1 3]", "r:c": "[1 3]", "d": "[3 3]"} {
-		v, err := masters.Do(0, "EVAL", placeScript.Text, "1", "{k}:line", id)
+		v, err := masters.Do(0, "EVAL", kind.PlaceScript.Text, "1", "{k}:line", id)
 		require.NoError(t, err)
 		require.Equal(t, want, fmt.Sprint(v), id)
 	}
