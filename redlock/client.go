@@ -17,6 +17,7 @@ import (
 	"github.com/redburst/redburst/redlock/internal/clientname"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/round"
+	"github.com/redburst/redburst/redlock/internal/tracking"
 	"github.com/redburst/redburst/resp"
 )
 
@@ -104,14 +105,14 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 	hooked.Keeper = keeper{c}
 	hooked.OnSwitch = c.rechecker.switched
 	hooked.OnPush = func(master int, v resp.Value) {
-		invalidated(v, func(key []byte) {
+		tracking.Invalidated(v, func(key []byte) {
 			c.guard.Push(master, key, clock.Now())
-			c.notices.push(master, key)
+			c.tracking.Push(master, key)
 		})
 	}
 	hooked.OnDisconnect = func(master int) {
 		c.guard.Disconnected(master)
-		c.notices.disconnected(master)
+		c.tracking.Disconnected(master)
 	}
 	if c.events.observed() {
 		hooked.OnState = func(i int, s mux.State) {
@@ -141,7 +142,7 @@ type keeper struct{ *Client }
 
 func (k keeper) Connected(master int, before, now conn.Server, at time.Duration) {
 	k.round.Agreed.End()
-	k.renewer.subscriptions.wasConnected(master)
+	k.renewer.subscriptions.Connected(master)
 	if aged.Has(now.RunID, now.Epoch) {
 		now.Uptime, now.MasterFor = aged.By, aged.By
 	}
@@ -170,7 +171,7 @@ func (c *Client) nameWith(masters []string) string {
 func prepare(cfg Config) *Client {
 	c := &Client{cfg: cfg}
 	c.cfg.Masters = conn.RedactAll(cfg.Masters) // a password in one would be printed
-	c.notices.byKey = map[string]*interest{}
+	c.tracking.Init(&c.round)
 	c.releases.core = &c.core
 	c.meeting.init()
 	c.shut, c.closed, c.replacing = make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
@@ -186,7 +187,7 @@ func prepare(cfg Config) *Client {
 	c.subscriptions.init(&c.core, len(cfg.Masters))
 	c.globalQueues.init(&c.core, &c.subscriptions, len(cfg.Masters))
 	c.renewer.core = &c.core
-	c.renewer.subscriptions.init(&c.core, c.renewer.heed, &c.renewer.running)
+	c.renewer.subscriptions.Init(&c.tracking, len(cfg.Masters), c.renewer.heed, &c.renewer.running)
 	c.rechecker.core, c.rechecker.renewer = &c.core, &c.renewer
 	c.relays.core, c.relays.releases, c.relays.noteLost = &c.core, &c.releases, c.renewer.noteLost
 	c.relays.counted = c.localQueues.counted
@@ -270,7 +271,7 @@ func (c *Client) Stats() Stats {
 	out := c.stats.snapshot()
 	out.Kept = c.renewer.kept()
 	out.EventsDropped, out.EventsWaiting = c.events.stats()
-	able := c.renewer.subscriptions.able()
+	able := c.renewer.subscriptions.Able()
 	for i, m := range c.round.Mux.Masters() {
 		s := masterStats(i, m)
 		s.Notifies = able.Has(i)

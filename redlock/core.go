@@ -11,21 +11,22 @@ import (
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/round"
+	"github.com/redburst/redburst/redlock/internal/tracking"
 )
 
 // A core is what all parts of a client share: how rounds are asked, the clock, who is to be notified, the statistics and
 // the Observers. The parts are given the core, and not the Client.
 type core struct {
-	owner   string // in front of each token; empty for none
-	masters addresses
-	round   round.Core
-	now     func() time.Duration // clock.Now; all times are on its clock
-	notices notices
-	stats   stats
-	events  events
-	groups  bool          // sentinels say where a master is, so it can be replaced by another
-	shut    chan struct{} // closed when no lock is to be taken any more
-	closed  chan struct{} // closed by Close, after shut
+	owner    string // in front of each token; empty for none
+	masters  addresses
+	round    round.Core
+	now      func() time.Duration // clock.Now; all times are on its clock
+	tracking tracking.Registry
+	stats    stats
+	events   events
+	groups   bool          // sentinels say where a master is, so it can be replaced by another
+	shut     chan struct{} // closed when no lock is to be taken any more
+	closed   chan struct{} // closed by Close, after shut
 }
 
 // isShut reports whether no lock is to be taken any more: Shutdown or Close has begun.

@@ -473,6 +473,14 @@ func codeOf(err error) string {
 	return reply.Code
 }
 
+// ended turns the mux's error into that of a call that waits.
+func ended(err error) error {
+	if errors.Is(err, mux.ErrClosed) {
+		return ErrClosed
+	}
+	return err
+}
+
 func permanent(err error) bool {
 	if errors.Is(err, conn.ErrRefused) {
 		return true

@@ -119,19 +119,15 @@ const HeldKeys = `
 // is to look again.
 func asleep(t *testing.T, c *Client, key string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return c.notices.sleepOn(key) }, hanging, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return anySleeps(c, key) }, hanging, 5*time.Millisecond)
 }
 
-// sleepOn reports whether a listener sleeps that has subscribed to a key, or to any if the key is empty: before it has
+// anySleeps reports whether a listener sleeps that has subscribed to a key, or to any if the key is empty: before it has
 // looked it does not sleep in the mux.
-func (ns *notices) sleepOn(key string) bool {
-	ns.mu.Lock()
-	defer ns.mu.Unlock()
-	for at, in := range ns.byKey {
-		for ; in != nil && (key == "" || at == key); in = in.next {
-			if l, is := in.of.hearer.(*listener); is && l.inMux.Load() {
-				return true
-			}
+func anySleeps(c *Client, key string) bool {
+	for at, asleep := range c.tracking.Keys() {
+		if asleep && (key == "" || at == key) {
+			return true
 		}
 	}
 	return false

@@ -11,6 +11,7 @@ import (
 	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/script"
+	"github.com/redburst/redburst/redlock/internal/tracking"
 	"github.com/redburst/redburst/resp"
 )
 
@@ -211,7 +212,7 @@ func (m *fakeMaster) script(what string, keys, args []string) any {
 			}
 		}
 		return int64(1)
-	case is(compareScript):
+	case is(tracking.CompareScript):
 		var ours []any
 		for i := 0; i < len(args); i += 2 {
 			all := int64(1)

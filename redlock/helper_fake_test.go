@@ -482,7 +482,7 @@ func (m *fakeMaster) serve() {
 			c.f.cast(r, i, mux.VerdictFailed, 0, m.down)
 			continue
 		}
-		bytes := []byte(strings.TrimPrefix(string(c.bytes), string(loud)))
+		bytes := []byte(strings.TrimPrefix(string(c.bytes), loudAgain))
 		if rest, ok := strings.CutPrefix(string(bytes), cachingYes); ok {
 			bytes = []byte(rest)
 			tells := c.f.tells
@@ -606,7 +606,10 @@ func (m *fakeMaster) suspects(f *fakeFlight, i int) bool {
 	return !soon
 }
 
-var cachingYes = string(resp.AppendCommand(nil, "CLIENT", "CACHING", "YES"))
+var (
+	cachingYes = string(resp.AppendCommand(nil, "CLIENT", "CACHING", "YES"))
+	loudAgain  = string(resp.AppendCommand(nil, "CLIENT", "TRACKING", "ON", "OPTIN"))
+)
 
 // track has the master notify of the next change of a key, and of its end by its TTL.
 func (m *fakeMaster) track(key string, told func(key string)) {
@@ -734,7 +737,7 @@ func (r *notifiedRounds) loses(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.deaf = r.deaf.With(i)
-	r.client.notices.disconnected(i)
+	r.client.tracking.Disconnected(i)
 }
 
 // finds has the process see that a master is up again.
@@ -840,7 +843,7 @@ func (r *notifiedRounds) ordered() int {
 
 // told is called under the lock of the masters, as the hooks of a mux are under its own.
 func (r *notifiedRounds) told(master int, key string) {
-	r.client.notices.push(master, []byte(key))
+	r.client.tracking.Push(master, []byte(key))
 }
 
 // words returns the arguments of a command.
@@ -953,10 +956,7 @@ func asAtTheStart(t *testing.T, after string, r *fakeRounds, clients ...*Client)
 		c.renewer.mu.Lock()
 		left["KeepAlives"] += len(c.renewer.heap) + len(c.renewer.ready) + c.renewer.sending + len(c.renewer.asking)
 		c.renewer.mu.Unlock()
-		c.notices.mu.Lock()
-		left["subscriptions"] += len(c.notices.byKey)
-		left["subscriptions of held locks"] += c.renewer.subscriptions.n
-		c.notices.mu.Unlock()
+		left["subscriptions"] += len(c.tracking.Keys())
 		left["locks that are rechecked"] += len(c.rechecker.list())
 	}
 	for what, n := range left {

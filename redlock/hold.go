@@ -355,7 +355,7 @@ func (h *hold) subscription() *heldSubscription {
 // noteWrite notes that an own command is about to be posted that writes the keys. mu is held.
 func (h *hold) noteWrite() {
 	if s := h.subscription(); s != nil {
-		s.wrote()
+		s.Wrote()
 	}
 }
 

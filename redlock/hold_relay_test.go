@@ -67,7 +67,7 @@ func runners(t *testing.T, c *Client, n int, opts ...Option) []*runner {
 		rounds = r.Mux
 	}
 	if r, is := rounds.(*fakeRounds); is {
-		r.tells = func(master int, key string) { c.notices.push(master, []byte(key)) }
+		r.tells = func(master int, key string) { c.tracking.Push(master, []byte(key)) }
 	}
 	all := []*runner{{taken(t, c, opts...), nil, make(chan error, 1)}}
 	for range n {

@@ -13,6 +13,7 @@ import (
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/round"
+	"github.com/redburst/redburst/redlock/internal/tracking"
 )
 
 const (
@@ -50,7 +51,7 @@ type renewer struct {
 	closed  bool
 	pool    sync.Pool // of *burst
 
-	subscriptions heldSubscriptions
+	subscriptions tracking.KeptLocks
 }
 
 // A burst is a number of renewals that are sent together.
@@ -179,7 +180,7 @@ func (r *renewer) remove(k *keepAlive, why error) bool {
 	if k.subscription == nil {
 		return true
 	}
-	r.subscriptions.remove(k.subscription)
+	r.subscriptions.Remove(&k.subscription.KeptLock)
 	if other != nil { // it asks now
 		other.askAt = 0
 		r.move(other)
@@ -531,7 +532,7 @@ func (r *renewer) makeBurst(now time.Duration) *burst {
 		b = new(burst)
 	}
 	n := 0
-	qs := r.subscriptions.questions(false)
+	qs := r.subscriptions.Questions(false)
 	for _, k := range r.ready {
 		if len(b.ops) == burstSize {
 			break
@@ -543,7 +544,11 @@ func (r *renewer) makeBurst(now time.Duration) *burst {
 		h.mu.Lock()
 		ours := h.hasKeepAlive(k)
 		if s := h.subscription(); ours && s != nil {
-			x.subscription, x.reason = s, s.begin(now)
+			notified := false
+			if x.reason, notified = s.begin(now); notified {
+				r.core.stats.renewalsNotified.Add(1)
+			}
+			x.subscription = s
 		}
 		if ours = ours && x.encode(); ours {
 			r.ask(&qs, k, now)
@@ -558,7 +563,7 @@ func (r *renewer) makeBurst(now time.Duration) *burst {
 		b.ops = append(b.ops, &x.call.Op)
 	}
 	r.ready = slices.Delete(r.ready, 0, n)
-	b.questions, b.quiet = qs.appendOps(b.questions, len(b.ops))
+	b.questions, b.quiet = qs.AppendOps(b.questions, len(b.ops))
 	if len(b.ops) == 0 {
 		r.pool.Put(b)
 		return nil
@@ -639,17 +644,19 @@ func (r *renewer) complete(x renewal, err error) (repair *round.Call) {
 }
 
 // ask adds the lock of k to the questions, unless it is not yet to be asked for. r.mu and hold.mu are held.
-func (r *renewer) ask(qs *questions, k *keepAlive, now time.Duration) {
+func (r *renewer) ask(qs *tracking.Questions, k *keepAlive, now time.Duration) {
 	h := k.hold
 	s := h.subscription()
 	switch {
-	case !h.spec.Notifiable() || s == nil && k.askAt != clock.Forever && now < k.askAt || qs.able == 0:
+	case !h.spec.Notifiable() || s == nil && k.askAt != clock.Forever && now < k.askAt || qs.Able == 0:
 		return
 	case s == nil:
-		s = r.subscriptions.add(k)
+		s = &heldSubscription{keepAlive: k, pause: tracking.NotifyPause}
+		k.subscription = s
+		r.subscriptions.Add(&s.KeptLock, s, h.spec.KeysOf(h.token()))
 	}
 	s.keepAlive.askAt = clock.Forever
-	qs.add(s)
+	qs.Add(&s.KeptLock, h.token())
 }
 
 // askOnly sends the questions that follow no renewal.
@@ -657,7 +664,7 @@ func (r *renewer) askOnly(now time.Duration) {
 	if len(r.asking) == 0 {
 		return
 	}
-	qs := r.subscriptions.questions(true)
+	qs := r.subscriptions.Questions(true)
 	for i, k := range r.asking {
 		r.asking[i] = nil
 		h := k.hold
@@ -668,7 +675,7 @@ func (r *renewer) askOnly(now time.Duration) {
 		h.mu.Unlock()
 	}
 	r.asking = r.asking[:0]
-	all, _ := qs.appendOps(nil, 0)
+	all, _ := qs.AppendOps(nil, 0)
 	for _, op := range all {
 		r.core.round.Mux.Send(op)
 	}
@@ -676,21 +683,22 @@ func (r *renewer) askOnly(now time.Duration) {
 
 // heed has locks renewed whose keys another has changed. connected says that all locks are to be asked for again, as a
 // master was connected anew.
-func (r *renewer) heed(changes []change, connected bool) {
+func (r *renewer) heed(changes []tracking.Change, connected bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.core.now()
 	spread := time.Duration(len(r.heap)) * spreadEach
 	for _, c := range changes {
-		s, k := c.of, c.of.keepAlive
+		s := c.Of.(*heldSubscription)
+		k := s.keepAlive
 		if k.index < 0 || k.subscription != s {
 			continue
 		}
 		at := now
-		if !c.urgent {
+		if !c.Urgent {
 			at += gatherFor
 		}
-		if c.all {
+		if c.All {
 			at += rand.N(spread)
 		}
 		at = max(at, s.notUntil)

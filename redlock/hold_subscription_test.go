@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/tracking"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -58,7 +58,7 @@ func TestLossIsNotifiedOf(t *testing.T) {
 				forget(r, 0, 2, 4)
 				after, why := lostBy(t, r.fakeRounds, ctx)
 				require.ErrorIs(t, why, ErrNotHeld)
-				require.Less(t, after, notifyPause)
+				require.Less(t, after, tracking.NotifyPause)
 				require.EqualValues(t, 1, c.Stats().RenewalsNotified)
 			})
 		})
@@ -189,7 +189,7 @@ func TestOtherKeepAlivesAreNotified(t *testing.T) {
 				forget(r, 0, 1)
 				after, why := lostBy(t, r.fakeRounds, other)
 				require.ErrorIs(t, why, ErrNotHeld)
-				require.Less(t, after, notifyPause)
+				require.Less(t, after, tracking.NotifyPause)
 			})
 		})
 	}
@@ -232,7 +232,7 @@ func TestStormOfChangesIsLimited(t *testing.T) {
 						r.set(touch, 0)
 						time.Sleep(time.Millisecond)
 					}
-					sent, most := c.Stats().RenewalsNotified-before, uint64(2*time.Second/notifyPause)
+					sent, most := c.Stats().RenewalsNotified-before, uint64(2*time.Second/tracking.NotifyPause)
 					if name == "touched" {
 						most /= 2
 						require.Greater(t, sent, most/8)
@@ -248,11 +248,11 @@ func TestStormOfChangesIsLimited(t *testing.T) {
 					time.Sleep(25 * time.Millisecond)
 				}
 				require.NoError(t, ctx.Err())
-				require.LessOrEqual(t, c.Stats().RenewalsNotified-before, uint64(5*time.Minute/notifyPause)+1)
+				require.LessOrEqual(t, c.Stats().RenewalsNotified-before, uint64(5*time.Minute/tracking.NotifyPause)+1)
 				time.Sleep(m.spec.Term.TTL)
 				forget(r, 0, 1, 2)
 				after, _ := lostBy(t, r.fakeRounds, ctx)
-				require.Less(t, after, notifyPause, "a storm of five minutes is over after a TTL")
+				require.Less(t, after, tracking.NotifyPause, "a storm of five minutes is over after a TTL")
 			})
 		})
 	}
@@ -271,7 +271,7 @@ func TestFlushSpreadsTheRenewals(t *testing.T) {
 		settle()
 		r.mu.Lock()
 		r.masters[0].keys = map[string]fakeKey{}
-		c.notices.push(0, nil)
+		c.tracking.Push(0, nil)
 		r.mu.Unlock()
 		time.Sleep(gatherFor + n*spreadEach/2)
 		require.InDelta(t, n/2, c.Stats().RenewalsNotified, n/5)
@@ -281,7 +281,7 @@ func TestFlushSpreadsTheRenewals(t *testing.T) {
 	})
 }
 
-// A master that notifies without end takes no memory of the client: what nobody has looked at yet is one change for each lock.
+// A master that notifies without end makes one change for each lock, until somebody looks.
 func TestEndlessNotificationsAreOneChange(t *testing.T) {
 	notifying(t, 5, func(t *testing.T, c *Client, r *notifiedRounds) {
 		for _, key := range []string{"k", "l"} {
@@ -294,56 +294,12 @@ func TestEndlessNotificationsAreOneChange(t *testing.T) {
 		for range 2 { // also after they were looked at
 			r.hook(func() {
 				for range 1000 {
-					c.notices.push(0, nil)
+					c.tracking.Push(0, nil)
 				}
-				c.notices.mu.Lock()
-				defer c.notices.mu.Unlock()
-				require.Len(t, c.renewer.subscriptions.changes, 2)
 			})
 			sent := c.Stats().RenewalsNotified
 			settle()
 			require.Equal(t, sent+2, c.Stats().RenewalsNotified)
-		}
-	})
-}
-
-// What is one change with another is as urgent as the more urgent of the two, and spread only if both are.
-func TestChangesThatAreOne(t *testing.T) {
-	for name, c := range map[string]struct{ first, second, want change }{
-		"both of all keys":   {change{all: true}, change{all: true}, change{all: true}},
-		"then of its own":    {change{all: true}, change{}, change{}},
-		"its own before":     {change{}, change{all: true}, change{}},
-		"then it is enough":  {change{}, change{urgent: true}, change{urgent: true}},
-		"it has been enough": {change{all: true, urgent: true}, change{}, change{urgent: true}},
-	} {
-		hs := new(heldSubscriptions)
-		hs.sleeper = newSleeper(new(core))
-		s := &heldSubscription{of: hs}
-		s.told(c.first.urgent, c.first.all)
-		s.told(c.second.urgent, c.second.all)
-		c.want.of = s
-		require.Equal(t, []change{c.want}, hs.changes, name)
-	}
-}
-
-// A waiter's interest in a key comes and goes while the masters are asked for who keeps it. This is for the race detector.
-func TestAWaiterGoesWhileItsHolderIsAskedFor(t *testing.T) {
-	notifying(t, 3, func(t *testing.T, c *Client, r *notifiedRounds) {
-		m, _ := keptFor(t, c, time.Second)
-		kept := m.subscription()
-		var l listener
-		l.init(&c.core)
-		for range 1000 {
-			l.listen(1, 2, "k")
-			c.notices.add(&kept.subscription, 1, 2, "k") // after the waiter's
-			var gone sync.WaitGroup
-			gone.Go(l.end)
-			m.mu.Lock()
-			qs := c.renewer.subscriptions.questions(true)
-			qs.add(kept)
-			m.mu.Unlock()
-			gone.Wait()
-			require.Contains(t, string(qs.all[0].keys), "k")
 		}
 	})
 }
@@ -355,7 +311,7 @@ func TestNewConnectionIsAsked(t *testing.T) {
 		for i := range 3 {
 			r.set(func(m *fakeMaster) { clear(m.tracked) }, i)
 			r.mu.Lock()
-			c.renewer.subscriptions.wasConnected(i)
+			c.renewer.subscriptions.Connected(i)
 			r.mu.Unlock()
 		}
 		settle()
@@ -369,22 +325,18 @@ func TestNewConnectionIsAsked(t *testing.T) {
 func TestWhatCountsAsAChange(t *testing.T) {
 	notifying(t, 5, func(t *testing.T, c *Client, r *notifiedRounds) {
 		m, _ := keptFor(t, c, time.Second)
-		changed := func() mux.Set {
-			c.notices.mu.Lock()
-			defer c.notices.mu.Unlock()
-			return m.subscription().news
-		}
+		changed := func() mux.Set { return m.subscription().Changed() }
 		for _, other := range []string{"l", kind.IntentKey("k")} {
-			r.hook(func() { c.notices.push(0, []byte(other)) })
+			r.hook(func() { c.tracking.Push(0, []byte(other)) })
 			require.Zero(t, changed(), other)
 		}
 		r.hook(func() {
-			c.notices.disconnected(1)
-			c.notices.push(1, []byte("k"))
-			c.notices.push(2, []byte("k"))
+			c.tracking.Disconnected(1)
+			c.tracking.Push(1, []byte("k"))
+			c.tracking.Push(2, []byte("k"))
 		})
 		require.Equal(t, mux.Set(1<<2), changed())
-		r.hook(func() { c.notices.push(1, nil) })
+		r.hook(func() { c.tracking.Push(1, nil) })
 		require.Equal(t, mux.Set(1<<1|1<<2), changed())
 		settle()
 		require.Zero(t, changed(), "it was renewed")
@@ -409,7 +361,7 @@ func TestRefusedQuestionIsNotRepeated(t *testing.T) {
 		for i := range refused {
 			r.set(func(m *fakeMaster) {
 				m.deny = func(args []string) string {
-					if args[0] == "EXISTS" || args[1] == compareScript.Hash { // which calls it
+					if args[0] == "EXISTS" || args[1] == tracking.CompareScript.Hash { // which calls it
 						refused[i]++
 						return "NOPERM User locker has no permissions to run the command"
 					}
@@ -419,8 +371,8 @@ func TestRefusedQuestionIsNotRepeated(t *testing.T) {
 		}
 		keptFor(t, c, time.Hour)
 		require.Equal(t, [3]int{2, 2, 2}, refused)
-		require.Equal(t, mux.Set(7), c.renewer.subscriptions.refused)
-		r.hook(func() { c.renewer.subscriptions.wasConnected(1) })
+		require.Zero(t, c.renewer.subscriptions.Able())
+		r.hook(func() { c.renewer.subscriptions.Connected(1) })
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		require.Equal(t, [3]int{2, 4, 2}, refused, "another server may be there, and nowhere else")
@@ -449,14 +401,17 @@ func TestAMasterThatHasRefusedIsAskedOnItsNextConnection(t *testing.T) {
 	require.NoError(t, err)
 	defer c.Close()
 	conntest.Soon(t, "it is connected", connected)
-	hs := &c.renewer.subscriptions
-	hs.core.notices.mu.Lock()
-	hs.refused = hs.refused.With(0)
-	hs.core.notices.mu.Unlock()
+	notifies := func() bool { return c.Stats().Masters[0].Notifies }
+	require.Eventually(t, notifies, hanging, 5*time.Millisecond)
+	command(t, masters, 0, "ACL", "SETUSER", "default", "-exists")
+	m := c.NewMutex("k", term30)
+	require.NoError(t, m.TryLock(t.Context()))
+	_, stop := m.KeepAlive(t.Context())
+	defer stop()
+	require.Eventually(t, func() bool { return !notifies() }, hanging, 5*time.Millisecond)
+	command(t, masters, 0, "ACL", "SETUSER", "default", "+exists")
 	_, err = masters.Do(0, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 	require.NoError(t, err)
 	conntest.Soon(t, "it is connected anew", connected)
-	hs.core.notices.mu.Lock()
-	defer hs.core.notices.mu.Unlock()
-	require.Zero(t, hs.refused)
+	require.Eventually(t, notifies, hanging, 5*time.Millisecond)
 }

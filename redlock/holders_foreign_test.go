@@ -13,6 +13,7 @@ import (
 	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/script"
+	"github.com/redburst/redburst/redlock/internal/tracking"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -137,9 +138,7 @@ func TestLargeValueInThePlaceOfALock(t *testing.T) {
 							if s == nil {
 								return false
 							}
-							s.of.core.notices.mu.Lock()
-							defer s.of.core.notices.mu.Unlock()
-							return (^s.untracked).Len() >= a.c.subscriptions.quorum
+							return s.Promised().Len() >= a.c.subscriptions.quorum
 						}, hanging, time.Millisecond, about)
 					}
 					a.put(value, key)
@@ -311,7 +310,7 @@ func TestValuesAreComparedOnTheMaster(t *testing.T) {
 		require.Equal(t, want, run(kind.ReadScript, strings.Fields(keys), "t"), keys)
 	}
 	require.Equal(t, []any{int64(1), int64(0), int64(1), int64(0)},
-		run(compareScript, []string{"ours", "ours", "theirs", "alike", "set"}, "1", "t", "2", "t", "1", "t", "1", "t"))
+		run(tracking.CompareScript, []string{"ours", "ours", "theirs", "alike", "set"}, "1", "t", "2", "t", "1", "t", "1", "t"))
 	require.Equal(t, int64(1), run(kind.FirstScript, []string{"set"}, "t-"))
 	require.Equal(t, int64(1), run(kind.FirstScript, []string{"none"}, "t-"))
 	require.Equal(t, int64(0), run(kind.FirstScript, []string{"set"}, "t-1"))

@@ -9,7 +9,7 @@ package redlock
 //
 //	Client.Do, Acquire, Lead  Mutex.Lock (wait)  Client.Holders, Locks, Revoke, Watch
 //	      |               | waits in queues, subscribes to the key
-//	      |               +--> localQueues, globalQueues, subscriptions
+//	      |               +--> localQueues, globalQueues, subscriptions (tracking.Listener)
 //	      v               v
 //	Mutex.TryLock (attempt), Extend, KeepAlive, Unlock, Release
 //	      |               |             ^ switches of a Sentinel group
@@ -19,7 +19,7 @@ package redlock
 //	      |               |
 //	      |               +--> renewer: renews what is kept alive
 //	      |                        | and ends its contexts (keepAlive);
-//	      |                        | at once if masters notify (heldSubscriptions)
+//	      |                        | at once if masters notify (tracking.KeptLocks)
 //	      +---------+--------------+
 //	                v
 //	      extension: posts and judges one round that extends a hold
@@ -27,7 +27,7 @@ package redlock
 //	      hold: the lock that a Mutex holds, and its state
 //	                |
 //	      core: masters, clock, statistics, events               guard: who must not vote
-//	                |    notices: who wants to be told what masters notify of
+//	                |    tracking.Registry: who wants to be told what masters notify of
 //	      round.Core, round.Call: one round          kind: what is sent, and how replies are judged
 //	                |
 //	      mux.Mux: N connections
@@ -60,10 +60,10 @@ package redlock
 //	globalQueues.mu   the heads of global queues
 //	waiterSubscrip-   what a waiter asks the masters
 //	tion.askMu
-//	mux.Mux.mu        the hooks of guard, notices and rechecker run under it, and so do the
+//	mux.Mux.mu        the hooks of guard, tracking and rechecker run under it, and so do the
 //	                  completions of releases that are not awaited; they take leaves
 //
-// The mutexes of the notices, which waiters, watchers and kept locks share, and of the events are
+// The mutexes of the tracking.Registry, which waiters, watchers and kept locks share, and of the events are
 // leaves: a goroutine that holds one takes no other. So an event can be told under any other. Contexts
 // are cancelled while none of these is held, except Client.attempts at times. Observers are called by
 // goroutines of their own, which hold none.

@@ -314,17 +314,17 @@ func TestMastersNotifyOfAChangeOfAnyKey(t *testing.T) {
 			w := newSubscription(&c.core)
 			told := sleeps(t, w)
 			require.Eventually(t, func() bool { // what the keys' last changes told is heard first
-				w.listen(1, c.subscriptions.quorum, m.spec.Names()...)
+				w.Listen(1, c.subscriptions.quorum, m.spec.Names()...)
 				p, err := c.subscriptions.look(t.Context(), &m.spec, w)
 				return err == nil && p.willNotify && p.held && !p.free
 			}, hanging, 20*time.Millisecond)
 			for i := range 3 {
 				command(t, masters, i, "DEL", key)
 			}
-			require.Eventually(t, func() bool { _, majority := c.subscriptions.free(w); return majority }, hanging, 5*time.Millisecond)
+			require.Eventually(t, func() bool { _, majority := w.Changed(c.subscriptions.quorum); return majority }, hanging, 5*time.Millisecond)
 			<-told
-			w.end()
-			require.Empty(t, c.notices.byKey)
+			w.End()
+			require.Empty(t, c.tracking.Keys())
 		}
 	}
 }

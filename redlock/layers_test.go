@@ -25,7 +25,7 @@ import (
 // asks the masters is internal/round, and what decides is internal/quorum. A new kind of lock is a file of internal/kind.
 var layers = []string{
 	"token", "vote", "errors", "observer", "observer_queue", "observer_slog", "stats", "second", "meet",
-	"ask_notices", "core", "wait_sleeper",
+	"core",
 	"hold", "hold_release", "hold_relay", "hold_extension", "hold_keepalive", "hold_subscription", "hold_renewer", "hold_backing", "hold_recheck",
 	"wait_subscription", "wait_contention", "wait_look", "wait_global_queue",
 	"wait_local_queue",
@@ -117,29 +117,39 @@ func TestKindsAndDecisionsReadNoClock(t *testing.T) {
 	}
 }
 
-// What asks the masters knows no Client, no Observer and no error of this package.
-func TestARoundKnowsWhatIsBelowItAlone(t *testing.T) {
-	paths, err := filepath.Glob("internal/round/*.go")
-	require.NoError(t, err)
-	require.Greater(t, len(paths), 5)
+// The rooms that are packages know no Client, no Observer and no error of this package, nor any room but those below. Each
+// has the number of goroutines that it starts, which its doc.go tells of.
+func TestARoomKnowsWhatIsBelowItAlone(t *testing.T) {
 	const module = "github.com/redburst/redburst/"
 	below := []string{"resp", "mux", "redlock/internal/kind", "redlock/internal/quorum", "redlock/internal/rights", "redlock/internal/script", "redlock/internal/skew"}
-	for _, path := range paths {
-		if strings.HasSuffix(path, "_test.go") {
-			continue
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+	for _, room := range []struct {
+		name   string
+		starts int
+	}{{"round", 0}, {"tracking", 1}} {
+		paths, err := filepath.Glob("internal/" + room.name + "/*.go")
 		require.NoError(t, err)
-		for _, i := range file.Imports {
-			if ours, is := strings.CutPrefix(strings.Trim(i.Path.Value, `"`), module); is {
-				require.Contains(t, below, ours, path)
+		require.Greater(t, len(paths), 5)
+		starts := 0
+		for _, path := range paths {
+			if strings.HasSuffix(path, "_test.go") {
+				continue
 			}
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+			require.NoError(t, err)
+			for _, i := range file.Imports {
+				if ours, is := strings.CutPrefix(strings.Trim(i.Path.Value, `"`), module); is {
+					require.Contains(t, below, ours, path)
+				}
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				if _, is := n.(*ast.GoStmt); is {
+					starts++
+				}
+				return true
+			})
 		}
-		ast.Inspect(file, func(n ast.Node) bool {
-			_, starts := n.(*ast.GoStmt)
-			require.False(t, starts, path)
-			return true
-		})
+		require.Equal(t, room.starts, starts, room.name)
+		below = append(below, "redlock/internal/"+room.name)
 	}
 }
 
@@ -161,6 +171,7 @@ var testedElsewhere = map[string]string{
 	"internal/round/doc":          "it says what the package is",
 	"internal/round/spec":         "option_test.go has what goes together, and kind_*_test.go what comes of it",
 	"internal/skew":               "a variable that tests set",
+	"internal/tracking/doc":       "it says what the package is",
 	"internal/story/judge":        "story_test.go makes what it judges, and tells of it",
 	"internal/story/evidence":     "rules_test.go has worlds in which a finding must come, and such in which it must not",
 	"internal/story/rule_away":    "rules_test.go has worlds in which a finding must come, and such in which it must not",

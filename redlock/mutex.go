@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -154,7 +155,7 @@ func (m *Mutex) setNextSlot(slot int) {
 // one.
 func (m *Mutex) slot() int {
 	if m.nextSlot.Load() == 0 {
-		m.nextSlot.CompareAndSwap(0, int32(randomSlot(m.spec.Slots()))+1)
+		m.nextSlot.CompareAndSwap(0, int32(rand.IntN(max(m.spec.Slots(), 1)))+1)
 	}
 	return int(m.nextSlot.Load())
 }

@@ -301,9 +301,9 @@ func (w *wait) sleep(ctx context.Context) (step, error) {
 		return w.localQueueNotified(s), nil
 	default:
 	}
-	now, subscribed := w.mutex.client.now(), q.subscription.listens()
-	if subscribed && q.heedAt == 0 && q.subscription.takeNotified() {
-		q.heedAt = w.ticket.restraint.due(now)
+	now, subscribed := w.mutex.client.now(), q.subscription.Listens()
+	if subscribed && q.heedAt == 0 && q.subscription.TakeNotified() {
+		q.heedAt = w.ticket.restraint.Due(now)
 	}
 	switch {
 	case q.heedAt != 0 && now >= q.heedAt:
@@ -322,7 +322,7 @@ func (w *wait) sleep(ctx context.Context) (step, error) {
 		q.armTimer(now)
 	}
 	if subscribed {
-		return sleepOn, q.subscription.sleep(ctx)
+		return sleepOn, ended(q.subscription.Sleep(ctx))
 	}
 	return sleepOn, w.sleepUnsubscribed(ctx)
 }
@@ -334,7 +334,7 @@ func (w *wait) sleepUnsubscribed(ctx context.Context) error {
 		return ctx.Err()
 	case <-w.mutex.client.shut:
 		return ErrClosed
-	case <-w.waiter.subscription.woken:
+	case <-w.waiter.subscription.Woken():
 		return nil
 	}
 }
@@ -366,7 +366,7 @@ func (w *wait) begin(head, refused bool) step {
 
 func (w *wait) endInterval() {
 	w.waiter.dueAt, w.waiter.heedAt = 0, 0
-	w.waiter.subscription.end()
+	w.waiter.subscription.End()
 }
 
 // settle has the waiter look a moment later, so that a winner can finish.
@@ -390,11 +390,11 @@ func (w *wait) timerFired() step {
 // mastersNotified serves a notification of the subscription: a key has changed on masters, or masters will not
 // notify.
 func (w *wait) mastersNotified() step {
-	if sub := w.waiter.subscription; sub.listensTo(w.ticket.awaited) { // the predecessor has left, or the queue master will not notify
-		sub.end()
+	if sub := w.waiter.subscription; sub.ListensTo(w.ticket.awaited) { // the predecessor has left, or the queue master will not notify
+		sub.End()
 		return lookNow
 	}
-	if _, majority := w.mutex.client.subscriptions.free(w.waiter.subscription); !majority || w.ticket.restraint.doubts() {
+	if _, majority := w.waiter.subscription.Changed(w.mutex.client.subscriptions.quorum); !majority || w.ticket.restraint.Doubts() {
 		return lookNow // the missing master may be one that does not notify; and to look costs less than to try in vain
 	}
 	w.interval.why = wakeFree
@@ -413,7 +413,7 @@ func (w *wait) localQueueNotified(s signal) step {
 		return w.settle()
 	case yield: // other processes come first
 		if w.usesGlobalQueue() {
-			if w.waiter.subscription.listensTo(w.ticket.awaited) { // the queue master notifies
+			if w.waiter.subscription.ListensTo(w.ticket.awaited) { // the queue master notifies
 				return sleepOn
 			}
 			return lookNow
@@ -438,7 +438,7 @@ func (w *wait) look(ctx context.Context) (step, error) {
 		return sleepOn, err
 	}
 	w.intend(ctx)
-	w.waiter.subscription.listen(w.mutex.spec.Slots(), c.subscriptions.quorum, w.mutex.spec.Names()...) // anew: the answers have earlier changes
+	w.waiter.subscription.Listen(w.mutex.spec.Slots(), c.subscriptions.quorum, w.mutex.spec.Names()...) // anew: the answers have earlier changes
 	if !c.subscriptions.tracked() {
 		return w.sleepFor(w.pause(), wakePoll), nil
 	}
@@ -458,8 +458,8 @@ func (w *wait) look(ctx context.Context) (step, error) {
 	w.learn(p.at)
 	left := p.at - c.now()
 	switch {
-	case p.free && !p.read && w.ticket.restraint.doubts():
-		w.waiter.heedAt = w.ticket.restraint.due(c.now())
+	case p.free && !p.read && w.ticket.restraint.Doubts():
+		w.waiter.heedAt = w.ticket.restraint.Due(c.now())
 		return sleepOn, nil
 	case p.free:
 		w.interval.why = wakeFree
@@ -481,7 +481,7 @@ func (w *wait) learn(ends time.Duration) {
 	if changed {
 		w.ends = ends
 	}
-	w.ticket.restraint.learn(changed)
+	w.ticket.restraint.Learn(changed)
 }
 
 // usesGlobalQueue reports whether the waiter is to be in the global queues. A reader enters them only after it was
@@ -628,7 +628,7 @@ func (w *wait) prepareAttempt(ctx context.Context) {
 	}
 	w.settleFirst = w.interval.why != wakeReleased && w.interval.why != wakePoll
 	if w.next.notified = w.interval.why == wakeFree; w.next.notified {
-		slot, _ := c.subscriptions.free(w.waiter.subscription)
+		slot, _ := w.waiter.subscription.Changed(c.subscriptions.quorum)
 		w.mutex.setNextSlot(slot)
 	}
 	if slot := w.waiter.freedSlot.Swap(0); slot != 0 && w.interval.why == wakeReleased {

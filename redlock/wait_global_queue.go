@@ -13,6 +13,7 @@ import (
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/round"
+	"github.com/redburst/redburst/redlock/internal/tracking"
 	"github.com/redburst/redburst/resp"
 )
 
@@ -67,17 +68,17 @@ const (
 
 // A ticket is what a waiter has in the global queues. The zero value has no entries.
 type ticket struct {
-	id                []byte        // in all queues
-	predecessor       []byte        // the id ahead of it in the queue that it entered last; empty if it is the head
-	predecessorNotice []byte        // buffer for the key of the predecessor's notice
-	awaited           []byte        // the key of the notice whose end it has waited for last; it does not change while it does
-	entries           []entry       // in the queues of the lock's names, as many as it has entered
-	atHead            bool          // it is the head of all queues; its entries change only when it enters again or leaves
-	moved             atomic.Bool   // it was the head, and a queue has another queue master now
-	enterAfter        time.Duration // it does not use the queues before this time
-	since             time.Duration // when its waiter began to wait
-	owner             string        // the waiter's
-	restraint         restraint     // on notices that the lock may be free, or that the predecessor has left
+	id                []byte             // in all queues
+	predecessor       []byte             // the id ahead of it in the queue that it entered last; empty if it is the head
+	predecessorNotice []byte             // buffer for the key of the predecessor's notice
+	awaited           []byte             // the key of the notice whose end it has waited for last; it does not change while it does
+	entries           []entry            // in the queues of the lock's names, as many as it has entered
+	atHead            bool               // it is the head of all queues; its entries change only when it enters again or leaves
+	moved             atomic.Bool        // it was the head, and a queue has another queue master now
+	enterAfter        time.Duration      // it does not use the queues before this time
+	since             time.Duration      // when its waiter began to wait
+	owner             string             // the waiter's
+	restraint         tracking.Restraint // on notices that the lock may be free, or that the predecessor has left
 }
 
 // An entry is a waiter's place in the queue of one of the lock's names.
@@ -181,7 +182,7 @@ func (gq *globalQueues) enterOne(ctx context.Context, t *ticket, sub *waiterSubs
 	at := &t.entries[i]
 	if at.master != master { // another master is the queue master now
 		gq.endEntry(at, t.id)
-		sub.end()
+		sub.End()
 		at.master = master
 	}
 	k := c.round.Take()
@@ -213,7 +214,7 @@ func (gq *globalQueues) renew() {
 			at := &t.entries[i]
 			if master, ok := gq.queueMasterOf(at.name, r.States); !ok || master != at.master {
 				t.moved.Store(true)
-				sub.wake()
+				sub.Wake()
 				break
 			}
 		}
@@ -313,13 +314,13 @@ func hash(a, b string) uint64 {
 func (gq *globalQueues) awaitPredecessor(ctx context.Context, t *ticket, sub *waiterSubscription, i int) (there bool, err error) {
 	at := &t.entries[i]
 	t.predecessorNotice = kind.AppendNoticeKey(t.predecessorNotice[:0], at.key, t.predecessor)
-	if sub.listensTo(t.predecessorNotice) {
+	if sub.ListensTo(t.predecessorNotice) {
 		return true, nil // the master has promised it already
 	}
-	t.restraint.learn(!bytes.Equal(t.predecessorNotice, t.awaited))
+	t.restraint.Learn(!bytes.Equal(t.predecessorNotice, t.awaited))
 	t.predecessorNotice, t.awaited = t.awaited, t.predecessorNotice
 	notice := unsafe.String(unsafe.SliceData(t.awaited), len(t.awaited))
-	sub.listen(1, 1, notice)
+	sub.Listen(1, 1, notice)
 	k := gq.core.round.Take()
 	defer gq.core.round.Put(k)
 	k.Request.Reset()
@@ -328,7 +329,7 @@ func (gq *globalQueues) awaitPredecessor(ctx context.Context, t *ticket, sub *wa
 	if err == nil && v.Verdict == mux.VerdictNo {
 		return true, nil
 	}
-	sub.end()
+	sub.End()
 	return false, err
 }
 

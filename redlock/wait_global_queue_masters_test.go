@@ -80,7 +80,7 @@ func readersQueueUp(t *testing.T, masters *redlocktest.Masters, m *Mutex, reader
 	counted := &countedRounds{Mux: m.client.round.Mux}
 	m.client.round.Mux = counted
 	done := locks(t, m)
-	require.Eventually(t, func() bool { return m.client.notices.sleepOn("") }, hanging, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return anySleeps(m.client, "") }, hanging, 5*time.Millisecond)
 	require.Eventually(t, func() bool { return counted.stood.Load() > 0 }, hanging, 5*time.Millisecond)
 	require.Eventually(t, func() bool {
 		n := 0
@@ -231,7 +231,7 @@ func TestQueueIsOnOneMaster(t *testing.T) {
 	require.NoError(t, m.Lock(t.Context()))
 	a, b := first.NewMutex("k", term30), second.NewMutex("k", term30)
 	done := []<-chan error{queuesUp(t, masters, a, 0), queuesUp(t, masters, b, 1)}
-	require.Eventually(t, func() bool { return second.notices.sleepOn("") }, hanging, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return anySleeps(second, "") }, hanging, 5*time.Millisecond)
 	require.NoError(t, m.Unlock(t.Context()))
 	for i, m := range []*Mutex{a, b} {
 		comes(t, done[i])

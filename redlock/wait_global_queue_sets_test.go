@@ -97,7 +97,7 @@ func TestWhoHasNoQueueOfOneKeyIsInNoOther(t *testing.T) {
 				return ""
 			}
 		}, all(5)...)
-		r.hook(func() { p.clients[0].notices.disconnected(0) })
+		r.hook(func() { p.clients[0].tracking.Disconnected(0) })
 		for range 20 {
 			time.Sleep(lookInterval / 10)
 			for since := r.now(); !p.contends(0, "a"); time.Sleep(time.Millisecond) { // during an attempt

@@ -114,9 +114,7 @@ func (p *processes) nothingIsLeft() {
 	require.Zero(p.t, p.r.keys())
 	require.Empty(p.t, p.entries("k"))
 	for i, c := range p.clients {
-		c.notices.mu.Lock()
-		watched := len(c.notices.byKey)
-		c.notices.mu.Unlock()
+		watched := len(c.tracking.Keys())
 		dead := i < len(p.rounds) && p.rounds[i].is(&p.rounds[i].dead)
 		require.True(p.t, dead || watched == 0, "nobody watches")
 	}
@@ -375,10 +373,8 @@ func TestTwoQueuesForOneKey(t *testing.T) {
 
 // contends reports whether a process watches the lock.
 func (p *processes) contends(i int, key string) bool {
-	ws := &p.clients[i].notices
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	return ws.byKey[key] != nil
+	_, is := p.clients[i].tracking.Keys()[key]
+	return is
 }
 
 // A process that is the first and finds no quorum does not keep the others from the lock.
@@ -581,7 +577,7 @@ func TestEntriesThatEndAtOnceAreNotAskedForForEver(t *testing.T) {
 		}, all(5)...)
 		before := p.rounds[1].ordered()
 		master := p.queueMaster("k")
-		p.r.hook(func() { p.clients[1].notices.disconnected(master) }) // it asks again
+		p.r.hook(func() { p.clients[1].tracking.Disconnected(master) }) // it asks again
 		time.Sleep(entryPause / 2)
 		require.Equal(t, all(2), p.contenders("k"))
 		require.Less(t, p.rounds[1].ordered()-before, 4*(enterTries+1))

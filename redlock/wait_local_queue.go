@@ -92,7 +92,7 @@ func (qs *localQueues) init(c *core, handovers int) {
 	qs.pool.New = func() any { return new(localQueue) }
 	qs.waiters.New = func() any {
 		w := &waiter{signal: make(chan signal, 1), subscription: newSubscription(qs.core)}
-		w.timer = time.AfterFunc(time.Hour, w.subscription.wake)
+		w.timer = time.AfterFunc(time.Hour, w.subscription.Wake)
 		w.timer.Stop()
 		return w
 	}
@@ -137,7 +137,7 @@ func (qs *localQueues) queue(key string) *localQueue { return qs.shard(key).queu
 // notify gives a waiter a signal, in place of one that it has not taken yet. Other queues may notify the same
 // waiter at the same time.
 func (w *waiter) notify(s signal) {
-	defer w.subscription.wake()
+	defer w.subscription.Wake()
 	for {
 		select {
 		case w.signal <- s:
@@ -412,7 +412,7 @@ func (qs *localQueues) wake() {
 		s.mu.Lock()
 		for _, q := range s.queues {
 			for e := q.head; e != nil; e = e.next {
-				e.waiter.subscription.wake()
+				e.waiter.subscription.Wake()
 			}
 		}
 		s.mu.Unlock()

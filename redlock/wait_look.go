@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -55,14 +56,11 @@ func (ss *subscriptions) look(ctx context.Context, s *round.Spec, sub *waiterSub
 	if err := ss.read(ctx, s, sub, all, ss.core.round.ShortTimeout(s.Timeout, round.MinShortTimeout+time.Duration(s.Slots())*slotTimeout)); err != nil {
 		return lookResult{}, err
 	}
-	ss.core.notices.mu.Lock()
-	defer ss.core.notices.mu.Unlock()
 	p := lookResult{willNotify: true, held: true, at: clock.Forever}
 	for slot, seen := range all.slots {
-		if sub.note(slot, seen.free, all.untracked) {
-			p.willNotify = false
-		}
-		p.free = p.free || sub.changed(slot).Len() >= ss.quorum
+		changed, enough := sub.Note(slot, seen.free, all.untracked)
+		p.willNotify = p.willNotify && !enough
+		p.free = p.free || changed >= ss.quorum
 		p.read = p.read || seen.free.Len() >= ss.quorum
 		p.held = p.held && seen.no >= ss.quorum
 		if seen.at < p.at {
@@ -84,7 +82,7 @@ func (ss *subscriptions) find(ctx context.Context, s *round.Spec, sub *waiterSub
 			return 0, false
 		}
 		all, open := view.slots, false
-		for i, from := 0, randomSlot(len(all)); i < len(all); i++ {
+		for i, from := 0, rand.IntN(len(all)); i < len(all); i++ {
 			slot := (from + i) % len(all)
 			if all[slot].free.Len() >= ss.quorum {
 				return slot, true

@@ -146,8 +146,8 @@ func TestAWaiterLooksForwardToTheSlotThatEndsFirst(t *testing.T) {
 		}
 	}
 	m, w := c.NewMutex("k", 30*time.Second, WithPermits(3)), newSubscription(&c.core)
-	w.listen(m.spec.Slots(), c.subscriptions.quorum, m.spec.Names()...)
-	defer w.end()
+	w.Listen(m.spec.Slots(), c.subscriptions.quorum, m.spec.Names()...)
+	defer w.End()
 	var p lookResult
 	require.Eventually(t, func() bool { // a look is brief, and a busy machine may not answer it
 		var err error
@@ -185,9 +185,9 @@ func TestOneSlotThatIsNotKnownIsWaitedFor(t *testing.T) {
 			require.False(t, found)
 			require.GreaterOrEqual(t, c.now()-began, timeout, "the last one may say that %d is free", open)
 		}
-		w.listen(m.spec.Slots(), c.subscriptions.quorum, m.spec.Names()...)
+		w.Listen(m.spec.Slots(), c.subscriptions.quorum, m.spec.Names()...)
 		p, err := c.subscriptions.look(t.Context(), &m.spec, w)
-		w.end()
+		w.End()
 		require.NoError(t, err)
 		require.False(t, p.held, "%d may be free", open)
 	}
@@ -203,8 +203,8 @@ func TestALookKnowsNothingOfTheOneBefore(t *testing.T) {
 		}
 		m, w := c.NewMutex("k", ttl), newSubscription(&c.core)
 		notifies := func() bool {
-			w.listen(m.spec.Slots(), c.subscriptions.quorum, m.spec.Names()...)
-			defer w.end()
+			w.Listen(m.spec.Slots(), c.subscriptions.quorum, m.spec.Names()...)
+			defer w.End()
 			p, err := c.subscriptions.look(t.Context(), &m.spec, w)
 			require.NoError(t, err)
 			return p.willNotify

@@ -216,10 +216,10 @@ func TestAReaderIsNotifiedThatAnIntentHasGone(t *testing.T) {
 		command(t, masters, i, "SET", kind.IntentKey("k"), "1 a writer", "PX", "300000")
 	}
 	m, w := c.NewMutex("k", term30, WithShared()), newSubscription(&c.core)
-	defer w.end()
+	defer w.End()
 	told := sleeps(t, w)
 	require.Eventually(t, func() bool { // a look is brief, and a busy machine may not answer it
-		w.listen(m.spec.Slots(), c.subscriptions.quorum, m.spec.Names()...)
+		w.Listen(m.spec.Slots(), c.subscriptions.quorum, m.spec.Names()...)
 		p, err := c.subscriptions.look(t.Context(), &m.spec, w)
 		require.NoError(t, err)
 		require.False(t, p.free)
@@ -294,13 +294,13 @@ func TestAClockThatIsSetBackDoesNotProlongAnIntent(t *testing.T) {
 		masters.Jump(0, -10*time.Minute)
 		var p lookResult
 		require.Eventually(t, func() (told bool) { // a look is brief, and a busy machine may not answer it
-			w.listen(m.spec.Slots(), c.subscriptions.quorum, m.spec.Names()...)
+			w.Listen(m.spec.Slots(), c.subscriptions.quorum, m.spec.Names()...)
 			var err error
 			p, err = c.subscriptions.look(t.Context(), &m.spec, w)
 			require.NoError(t, err)
 			return p.willNotify
 		}, hanging, 5*time.Millisecond)
-		w.end()
+		w.End()
 		require.False(t, p.free)
 		require.LessOrEqual(t, p.at, c.now()+kind.IntentLife+expirySlack, "nobody sleeps for longer than that")
 		require.ErrorIs(t, m.TryLock(t.Context()), ErrHeld)

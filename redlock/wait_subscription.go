@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"hash/maphash"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/round"
+	"github.com/redburst/redburst/redlock/internal/tracking"
 )
 
 // subscriptions are what this client's waiters wait for on the masters. When the head of a queue was refused, it
@@ -37,8 +37,9 @@ type streak struct{ since, until atomic.Int64 }
 
 // A waiterSubscription is one waiter's: to a lock, or to the notice of its predecessor in a global queue.
 type waiterSubscription struct {
-	listener
+	tracking.Listener
 
+	core   *core
 	given  atomic.Pointer[relay] // that it was given the lock of, and has not taken over; set under its shard's mu
 	askMu  sync.Mutex            // under it only the lock of the mux is taken
 	asking *mux.Op               // that it waits for, unless it is given a lock; nil if it waits for none
@@ -60,14 +61,14 @@ func (ss *subscriptions) init(c *core, masters int) {
 }
 
 func newSubscription(c *core) *waiterSubscription {
-	sub := new(waiterSubscription)
-	sub.init(c)
+	sub := &waiterSubscription{core: c}
+	sub.Init(&c.tracking)
 	return sub
 }
 
 // hurry wakes a waiter that was given a lock. If it waits for answers of the masters, it needs them no more.
 func (sub *waiterSubscription) hurry() {
-	defer sub.wake()
+	defer sub.Wake()
 	sub.askMu.Lock()
 	defer sub.askMu.Unlock()
 	if sub.asking != nil {
@@ -111,26 +112,4 @@ func (sub *waiterSubscription) asked() {
 	sub.askMu.Lock()
 	sub.asking = nil
 	sub.askMu.Unlock()
-}
-
-// free returns any slot that is free, or may be free, on a majority. majority is false if there is none.
-func (ss *subscriptions) free(sub *waiterSubscription) (slot int, majority bool) {
-	ss.core.notices.mu.Lock()
-	defer ss.core.notices.mu.Unlock()
-	n := int(sub.slots)
-	for i, from := 0, randomSlot(n); i < n; i++ {
-		slot := (from + i) % n
-		if sub.changed(slot).Len() >= ss.quorum {
-			return slot, true
-		}
-	}
-	return 0, false
-}
-
-// randomSlot returns a random number below n.
-func randomSlot(n int) int {
-	if n <= 1 {
-		return 0
-	}
-	return rand.IntN(n)
 }

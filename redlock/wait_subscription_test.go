@@ -119,7 +119,7 @@ func sleeps(t *testing.T, w *waiterSubscription) <-chan struct{} {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		for w.sleep(ctx) == nil {
+		for w.Sleep(ctx) == nil {
 			select {
 			case woken <- struct{}{}:
 			default:

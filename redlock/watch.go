@@ -13,6 +13,7 @@ import (
 	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/round"
+	"github.com/redburst/redburst/redlock/internal/tracking"
 )
 
 // Watch yields who holds the lock on a key: at once, and again after each change of the holder or
@@ -61,10 +62,10 @@ func (c *Client) Watch(ctx context.Context, key string) iter.Seq2[LockInfo, erro
 
 // A watcher is one loop over Watch.
 type watcher struct {
-	listener
+	tracking.Listener
 	client    *Client
 	key       string
-	restraint restraint
+	restraint tracking.Restraint
 
 	last    leadership
 	info    LockInfo // of the last read
@@ -88,14 +89,14 @@ func (c *Client) watcher(key string) *watcher { return &watcher{client: c, key: 
 
 func (w *watcher) run(ctx context.Context, yield func(LockInfo, error) bool) {
 	c := w.client
-	w.listener.init(&c.core)
-	w.listen(1, 1, c.cfg.Prefix+w.key)
-	defer w.end()
-	timer := time.AfterFunc(clock.Forever, w.wake)
+	w.Init(&c.tracking)
+	w.Listen(1, 1, c.cfg.Prefix+w.key)
+	defer w.End()
+	timer := time.AfterFunc(clock.Forever, w.Wake)
 	defer timer.Stop()
 	for {
-		w.takeNotified() // the answers have what changed before
-		w.clear()
+		w.TakeNotified() // the answers have what changed before
+		w.Clear()
 		now, e := w.read(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -107,16 +108,16 @@ func (w *watcher) run(ctx context.Context, yield func(LockInfo, error) bool) {
 			return
 		}
 		timer.Reset(w.pause(now, e))
-		if err := w.sleep(ctx); err != nil && err != ErrClosed {
+		if err := w.Sleep(ctx); err != nil && !errors.Is(err, mux.ErrClosed) {
 			return
 		}
-		if !w.takeNotified() {
+		if !w.TakeNotified() {
 			continue
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(max(w.restraint.due(c.now())-c.now(), c.round.Mux.RTT(), pollMin)): // the other masters are about to push the same
+		case <-time.After(max(w.restraint.Due(c.now())-c.now(), c.round.Mux.RTT(), pollMin)): // the other masters are about to push the same
 		}
 	}
 }
@@ -134,7 +135,7 @@ func (w *watcher) yieldNew(yield func(LockInfo, error) bool, now leadership, e *
 	w.unsure++
 	w.last = now
 	same := begun && known && now.token == was.token && now.fence == was.fence
-	w.restraint.learn(!same)
+	w.restraint.Learn(!same)
 	if same {
 		return true
 	}

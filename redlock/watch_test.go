@@ -50,7 +50,7 @@ func watched(t *testing.T, c *Client, key string) (next func() news, stop func()
 func telling(c *Client, r *fakeRounds) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.tells = func(_ int, key string) { c.notices.push(0, []byte(key)) }
+	r.tells = func(_ int, key string) { c.tracking.Push(0, []byte(key)) }
 }
 
 func TestWatchTellsWhoLeads(t *testing.T) {
@@ -115,7 +115,7 @@ func TestWatchAsksWhenItIsNotified(t *testing.T) {
 		before := looks()
 		time.Sleep(time.Minute)
 		require.Equal(t, before, looks())
-		require.Empty(t, all[0].notices.byKey)
+		require.Empty(t, all[0].tracking.Keys())
 
 		r.mu.Lock()
 		r.tells = nil
@@ -155,7 +155,7 @@ func TestWatchTellsTheLatestState(t *testing.T) {
 		for range c.Watch(t.Context(), "k") {
 			break
 		}
-		require.Empty(t, c.notices.byKey)
+		require.Empty(t, c.tracking.Keys())
 	})
 }
 
@@ -177,14 +177,14 @@ func TestWatchAwaitsTheFenceOfEachHolder(t *testing.T) {
 		for fence := int64(10); fence < 40; fence += 10 {
 			time.Sleep(time.Minute) // they never agree
 			has(fmt.Sprint("b", fence), fence+1, fence+2, fence+3)
-			r.hook(func() { all[0].notices.push(0, []byte("k")) })
+			r.hook(func() { all[0].tracking.Push(0, []byte("k")) })
 			require.Equal(t, news{Leader: Leader{Held: true}}, next(), "another holder")
 			has(fmt.Sprint("b", fence), fence+3, fence+3, fence+3)
 			since := r.now()
 			require.Equal(t, news{Leader: Leader{Held: true, Fence: uint64(fence + 3)}}, next())
 			require.Less(t, r.now()-since, time.Second)
 			has(fmt.Sprint("a", fence), fence+4, fence+5, fence+6)
-			r.hook(func() { all[0].notices.push(0, []byte("k")) })
+			r.hook(func() { all[0].tracking.Push(0, []byte("k")) })
 			require.Equal(t, news{Leader: Leader{Held: true}}, next())
 		}
 	})
@@ -200,7 +200,7 @@ func TestWatchSaysWhenItCannotKnow(t *testing.T) {
 		next, _ := watched(t, all[1], "k")
 		require.Equal(t, news{Leader: Leader{Held: true, Owner: "a"}}, next())
 		r.set(fail, 0, 1)
-		r.hook(func() { all[1].notices.push(0, nil) })
+		r.hook(func() { all[1].tracking.Push(0, nil) })
 		v := next()
 		require.ErrorIs(t, v.err, ErrNoQuorum)
 		require.Len(t, v.err.(*RoundError).Votes, 3)

@@ -5,33 +5,44 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/tracking"
 	"github.com/stretchr/testify/require"
 )
+
+// sleeper returns a listener that is woken by each push of "k".
+func sleeper(t *testing.T, c *Client) *tracking.Listener {
+	s := new(tracking.Listener)
+	s.Init(&c.tracking)
+	s.Listen(1, 1, "k")
+	t.Cleanup(s.End)
+	return s
+}
 
 // What comes before a goroutine sleeps wakes it once, however often it came, and nothing wakes it twice.
 func TestASleeperIsWokenOnce(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		s := newSleeper(&c.core)
+		s := sleeper(t, c)
 		hook := func() { // with the mux locked
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			s.wakeInHook()
+			c.tracking.Push(0, []byte("k"))
 		}
-		for _, wake := range []func(){s.wake, hook} {
+		for _, wake := range []func(){s.Wake, hook} {
 			wake()
 			wake()
 			since := r.now()
-			require.NoError(t, s.sleep(t.Context()))
+			require.NoError(t, s.Sleep(t.Context()))
 			require.Zero(t, r.now()-since)
 
 			time.AfterFunc(time.Second, wake)
-			require.NoError(t, s.sleep(t.Context()))
+			require.NoError(t, s.Sleep(t.Context()))
 			require.Equal(t, time.Second, r.now()-since)
 
 			wake()
-			s.clear()
+			s.Clear()
 			time.AfterFunc(time.Second, wake)
-			require.NoError(t, s.sleep(t.Context()))
+			require.NoError(t, s.Sleep(t.Context()))
 			require.Equal(t, 2*time.Second, r.now()-since)
 		}
 	})
@@ -39,11 +50,11 @@ func TestASleeperIsWokenOnce(t *testing.T) {
 
 func TestASleeperEndsWithItsContextAndItsClient(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		s := newSleeper(&c.core)
+		s := sleeper(t, c)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		require.ErrorIs(t, s.sleep(ctx), context.DeadlineExceeded)
+		require.ErrorIs(t, s.Sleep(ctx), context.DeadlineExceeded)
 		time.AfterFunc(time.Second, func() { c.Close() })
-		require.ErrorIs(t, s.sleep(t.Context()), ErrClosed)
+		require.ErrorIs(t, s.Sleep(t.Context()), mux.ErrClosed)
 	})
 }

@@ -1,25 +1,27 @@
 package redlock
 
 import (
-	"maps"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/tracking"
 	"github.com/stretchr/testify/require"
+)
+
+// As redlock/internal/tracking/restraint.go has them.
+const (
+	maxVainNotices = 8
+	noticePauseMax = 8 * tracking.NotifyPause
 )
 
 // notifyOfNothing has the masters notify a process every millisecond that whatever its waiters wait for has changed, as
 // masters do whose table of promises is full.
 func (r *notifiedRounds) notifyOfNothing(d time.Duration) {
-	ns := &r.client.notices
 	for end := r.now() + d; r.now() < end; time.Sleep(time.Millisecond) {
-		ns.mu.Lock()
-		keys := slices.Collect(maps.Keys(ns.byKey))
-		ns.mu.Unlock()
+		keys := r.client.tracking.Keys()
 		r.mu.Lock()
-		for _, key := range keys {
+		for key := range keys {
 			for master := range r.masters {
 				r.told(master, key)
 			}
@@ -56,28 +58,4 @@ func TestWatcherActsWithAPauseOnNoticesOfNothing(t *testing.T) {
 		told.notifyOfNothing(d)
 		require.Less(t, told.ordered()-before, 2*int(d/noticePauseMax)+4*maxVainNotices)
 	})
-}
-
-// Where notices tell of changes, or are rare, nobody pauses.
-func TestNoticesOfChangesAreActedOnAtOnce(t *testing.T) {
-	var r restraint
-	at := time.Hour
-	for i := range 1000 {
-		at += time.Millisecond
-		require.Equal(t, at, r.due(at))
-		r.learn(i%3 == 0)
-	}
-	r = restraint{}
-	for range 1000 {
-		at += 2*noticePauseMax + 1
-		require.Equal(t, at, r.due(at))
-		r.learn(false)
-	}
-	for range 2 * maxVainNotices {
-		at += time.Millisecond
-		at = r.due(at)
-		r.learn(false)
-	}
-	require.Equal(t, at+noticePauseMax, r.due(at+1))
-	require.Equal(t, at+time.Minute, r.due(at+time.Minute), "after a quiet time")
 }

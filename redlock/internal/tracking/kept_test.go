@@ -1,0 +1,47 @@
+package tracking
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A master that notifies without end takes no memory of the client: what nobody has looked at yet is one change for each lock.
+// It is as urgent as the more urgent of the two, and spread only if both are.
+func TestChangesThatAreOne(t *testing.T) {
+	for name, c := range map[string]struct{ first, second, want Change }{
+		"both of all keys":   {Change{All: true}, Change{All: true}, Change{All: true}},
+		"then of its own":    {Change{All: true}, Change{}, Change{}},
+		"its own before":     {Change{}, Change{All: true}, Change{}},
+		"then it is enough":  {Change{}, Change{Urgent: true}, Change{Urgent: true}},
+		"it has been enough": {Change{All: true, Urgent: true}, Change{}, Change{Urgent: true}},
+	} {
+		ks := new(KeptLocks)
+		ks.sleeper = newSleeper(registry())
+		s := &KeptLock{of: ks}
+		s.told(c.first.Urgent, c.first.All)
+		s.told(c.second.Urgent, c.second.All)
+		c.want.of = s
+		require.Equal(t, []Change{c.want}, ks.changes, name)
+	}
+}
+
+// A waiter's interest in a key comes and goes while the masters are asked for who keeps it. This is for the race detector.
+func TestAWaiterGoesWhileItsHolderIsAskedFor(t *testing.T) {
+	ks := &KeptLocks{registry: registry()}
+	kept := &KeptLock{of: ks}
+	kept.hearer, kept.kept, kept.interests = kept, true, kept.keys[:0]
+	var l Listener
+	l.Init(ks.registry)
+	for range 1000 {
+		l.Listen(1, 2, "k")
+		ks.registry.add(&kept.subscription, 1, 2, "k") // after the waiter's
+		var gone sync.WaitGroup
+		gone.Go(l.End)
+		qs := Questions{of: ks, values: true}
+		qs.Add(kept, []byte("token"))
+		gone.Wait()
+		require.Contains(t, string(qs.all[0].keys), "k")
+	}
+}
