@@ -49,7 +49,7 @@ func (m *Mutex) tryLock(ctx context.Context) *RoundError {
 	a := attempt{mutex: m, leads: true}
 	e := a.run(ctx, ctx)
 	if e != nil && a.secondFailed {
-		m.client.localQueues.released(0, m.spec.Names()...)
+		m.client.localQueues.Released(0, m.spec.Names()...)
 	}
 	return e
 }
@@ -98,7 +98,7 @@ func (a *attempt) takeOthers(ctx context.Context, e *RoundError) *RoundError {
 		if e == nil || e.reason != ErrHeld || len(e.Votes) == 0 {
 			break
 		}
-		slot, found := m.client.subscriptions.find(ctx, &m.spec, nil)
+		slot, found := m.client.looks.Find(ctx, &m.spec, nil)
 		if !found {
 			break
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/redburst/redburst/redlock/internal/aged"
 	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/clientname"
+	"github.com/redburst/redburst/redlock/internal/line"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/round"
 	"github.com/redburst/redburst/redlock/internal/tracking"
@@ -27,16 +28,17 @@ import (
 // whose context is nil.
 type Client struct {
 	core
-	cfg           Config
-	guard         quorum.Guard
-	localQueues   localQueues
-	waits         sync.Pool // of what a call of Lock needs
-	releases      releases
-	relays        relays
-	subscriptions subscriptions
-	globalQueues  globalQueues
-	renewer       renewer
-	rechecker     rechecker
+	cfg          Config
+	guard        quorum.Guard
+	line         line.Core
+	localQueues  line.LocalQueues
+	waits        sync.Pool // of what a call of Lock needs
+	releases     releases
+	relays       relays
+	looks        line.Looks
+	globalQueues line.GlobalQueues
+	renewer      renewer
+	rechecker    rechecker
 
 	replacing     chan struct{} // held by the one Replace at a time
 	replaceMaster func(ctx context.Context, old, new, name string, shutDown bool) error
@@ -183,16 +185,17 @@ func prepare(cfg Config) *Client {
 	c.round.Init(c.cfg.FenceMemory)
 	c.guard.Init(len(cfg.Masters), cfg.RestartGuard, cfg.Durable, cfg.forMux().Conn,
 		func() time.Duration { return time.Duration(time.Now().UnixNano()) }, rand.Text)
-	c.localQueues.init(&c.core, c.cfg.Handovers)
-	c.subscriptions.init(&c.core, len(cfg.Masters))
-	c.globalQueues.init(&c.core, &c.subscriptions, len(cfg.Masters))
+	c.line = line.Core{Round: &c.round, Tracking: &c.tracking, Now: func() time.Duration { return c.now() }, Masters: len(cfg.Masters), Refused: permanent}
+	c.localQueues.Init(&c.line, c.cfg.Handovers)
+	c.looks.Init(&c.line)
+	c.globalQueues.Init(&c.line)
 	c.renewer.core = &c.core
 	c.renewer.subscriptions.Init(&c.tracking, len(cfg.Masters), c.renewer.heed, &c.renewer.running)
 	c.rechecker.core, c.rechecker.renewer = &c.core, &c.renewer
 	c.relays.core, c.relays.releases, c.relays.noteLost = &c.core, &c.releases, c.renewer.noteLost
-	c.relays.counted = c.localQueues.counted
+	c.relays.counted, c.relays.noteOthers = c.localQueues.Counted, c.looks.NoteOthers
 	if c.cfg.Handovers >= 0 {
-		c.relays.othersWait = c.globalQueues.othersWait
+		c.relays.askOthers = c.globalQueues.AskOthers
 	}
 	return c
 }
@@ -338,9 +341,9 @@ func (c *Client) Close() (err error) {
 
 func (c *Client) disconnect() error {
 	c.round.Mux.Drain()
-	c.globalQueues.close()
+	c.globalQueues.Close()
 	c.attempts.Lock() // when those under way have sent their releases
-	c.localQueues.takeBack()
+	c.localQueues.TakeBack()
 	err := c.round.Mux.Close()
 	c.attempts.Unlock()
 	c.renewer.running.Wait()

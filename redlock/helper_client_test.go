@@ -105,6 +105,16 @@ func parked(t *testing.T, c *Client, key string) <-chan error {
 	return done
 }
 
+// As redlock/internal/line has them.
+const (
+	contendedFor    = time.Second
+	streakGap       = 200 * time.Millisecond
+	streakMax       = 250 * time.Millisecond
+	minQueueTimeout = 250 * time.Millisecond
+	enterTries      = 3
+	closeLinger     = 100 * time.Millisecond
+)
+
 // HeldKeys is a script that counts the keys of a master that are held: a fence's counter and the number of permits outlive a lock.
 const HeldKeys = `
 	local n = 0

@@ -951,7 +951,7 @@ func asAtTheStart(t *testing.T, after string, r *fakeRounds, clients ...*Client)
 	for _, c := range clients {
 		s := c.Stats()
 		left["waiters"] += s.Waiting
-		left["waiters in queues"] += c.localQueues.size()
+		left["waiters in queues"] += c.localQueues.Size()
 		left["kept locks"] += s.Kept
 		c.renewer.mu.Lock()
 		left["KeepAlives"] += len(c.renewer.heap) + len(c.renewer.ready) + c.renewer.sending + len(c.renewer.asking)

@@ -55,7 +55,7 @@ func everyPanic(t *testing.T, f *fuse, do func(), check func(panicked bool, at s
 // nothingIsLeft requires that nobody is kept from anything by a caller that has panicked.
 func nothingIsLeft(t *testing.T, c *Client, at string) {
 	t.Helper()
-	require.Zero(t, c.localQueues.size(), at)
+	require.Zero(t, c.localQueues.Size(), at)
 	require.Zero(t, c.Stats().Waiting, at)
 	require.True(t, c.attempts.TryLock(), at)
 	c.attempts.Unlock()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/line"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/round"
 )
@@ -99,10 +100,10 @@ type relay struct {
 	last     *round.Call  // the release on the masters, posted and not waited for yet
 	released bool         // the lock is released on the masters
 	began    time.Duration
-	before   uint64      // the fence of the last holder; with a fence only
-	fence    uint64      // of the waiter that it is given to, or of the holder; 0 if there is none yet
-	counting atomic.Bool // it is given, and the round that asks for the fence is not over; changed under mu
-	round    [2]*mux.Op  // argument of Post
+	before   uint64     // the fence of the last holder; with a fence only
+	fence    uint64     // of the waiter that it is given to, or of the holder; 0 if there is none yet
+	handed   line.Given // as the queues know it. Counting is changed under mu
+	round    [2]*mux.Op // argument of Post
 
 	turnEnds time.Duration // when it ends unless nobody else waits. Guarded by the shards of its queues
 	ends     time.Duration // when it ends in any case; likewise
@@ -126,8 +127,8 @@ const (
 // A question is whether anybody else stands in the global queue of the relay's lock.
 type question struct {
 	round.Call
-	asking    atomic.Bool   // the queue master is being asked
-	refused   *atomic.Int64 // when the key was last refused; see subscriptions.contention
+	asking    atomic.Bool // the queue master is being asked
+	name      string      // of the lock
 	answer    atomic.Int32
 	onDecided func(error) // made once
 }
@@ -144,9 +145,10 @@ type relays struct {
 	core       *core
 	releases   *releases
 	noteLost   func(h *hold, token []byte, failure *RoundError) (tell func())
-	counted    func(r *relay)                      // localQueues.counted
-	othersWait func(q *question, name string) bool // globalQueues.othersWait; nil if a relay need not end for others
-	pool       sync.Pool                           // of *relay
+	counted    func(in *line.Given, key string)               // LocalQueues.Counted
+	askOthers  func(k *round.Call, name string) bool          // GlobalQueues.AskOthers; nil if a relay need not end for others
+	noteOthers func(now time.Duration, wait bool, key string) // Looks.NoteOthers
+	pool       sync.Pool                                      // of *relay
 	running    sync.WaitGroup
 }
 
@@ -155,7 +157,7 @@ func (all *relays) begin(s *round.Spec, token []byte) *relay {
 	r, _ := all.pool.Get().(*relay)
 	if r == nil {
 		r = &relay{of: all}
-		r.run, r.line.onDecided = r.serve, r.line.decided
+		r.run, r.line.onDecided, r.handed.Of = r.serve, r.decided, r
 	}
 	r.spec, r.token = s, append(r.token[:0], token...)
 	r.lost.Store(false)
@@ -196,7 +198,7 @@ func (r *relay) give(rel *release, until time.Duration, switches uint64) bool {
 		r.lease.ends.Store(int64(r.until))
 	}
 	r.before, r.fence = rel.Fence, 0
-	r.counting.Store(r.spec.Numbers != nil)
+	r.handed.Counting.Store(r.spec.Numbers != nil)
 	rel.shared = true
 	r.waiting = append(r.waiting, rel)
 	if !r.running.Swap(true) {
@@ -255,6 +257,9 @@ func (r *relay) giveBack(c *core, s *round.Spec, token []byte, rest time.Duratio
 		c.round.SendRelease(s, token, rest)
 	}
 }
+
+// GiveBack releases the lock, which was given to a waiter for that lock.
+func (r *relay) GiveBack(s *round.Spec) { r.giveBack(r.of.core, s, slices.Clone(r.token), 0) }
 
 // serve is the relay's goroutine.
 func (r *relay) serve() {
@@ -357,9 +362,9 @@ func (r *relay) number(k *round.Call, err error) {
 	} else {
 		r.over = true
 	}
-	r.counting.Store(false)
+	r.handed.Counting.Store(false)
 	r.mu.Unlock()
-	r.of.counted(r)
+	r.of.counted(&r.handed, r.spec.Names()[0])
 }
 
 // validity returns the end of the validity. mu is held, and the holder's mu if there is a holder.
@@ -447,25 +452,26 @@ func (r *relay) prolong(t quorum.Tally, now, until time.Duration) error {
 // asked, or cannot be asked: of several keys, each has a queue.
 func (r *relay) ask() bool {
 	names, q := r.spec.Names(), &r.line
-	if r.of.othersWait == nil || len(names) > 1 || q.asking.Load() || !r.of.othersWait(q, names[0]) {
+	if r.of.askOthers == nil || len(names) > 1 || q.asking.Load() || !r.of.askOthers(&q.Call, names[0]) {
 		return false
 	}
+	q.name = names[0]
 	q.Op.Timeout, q.Op.OnDecided, q.Op.Awaited = r.of.core.round.ShortTimeout(r.spec.Timeout, round.MinShortTimeout), q.onDecided, true
 	q.asking.Store(true)
 	return true
 }
 
 // decided takes the answer. The Mux is locked.
-func (q *question) decided(error) {
-	answer := unanswered
+func (r *relay) decided(error) {
+	q, answer := &r.line, unanswered
 	for i := range q.Op.Votes {
 		switch q.Op.Votes[i].Verdict {
 		case mux.VerdictYes:
 			answer = nobodyWaits
-			q.refused.Store(0) // whoever was refused is of this client
+			r.of.noteOthers(q.Op.Decided, false, q.name)
 		case mux.VerdictNo:
 			answer = somebodyWaits
-			q.refused.Store(int64(q.Op.Decided))
+			r.of.noteOthers(q.Op.Decided, true, q.name)
 		}
 	}
 	q.answer.Store(answer)

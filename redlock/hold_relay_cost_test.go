@@ -102,7 +102,7 @@ func TestALockThatOnlyOneProcessWantsIsNotContended(t *testing.T) {
 				other, _ := another(t, r, Config{})
 				first := taken(t, c)
 				next := waitsFor(t, c, t.Context())
-				contended := func() bool { return c.subscriptions.contended(c.now(), "k") }
+				contended := func() bool { return c.looks.Contended(c.now(), "k") }
 				require.True(t, contended())
 				var last *runner
 				if others {

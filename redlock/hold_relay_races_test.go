@@ -293,38 +293,6 @@ func TestAnObserverMayUnlockWhatIsLost(t *testing.T) {
 	})
 }
 
-// A waiter that leaves releases the lock that it was given before it is out of the queue. Otherwise Close could find
-// nothing there to take back, and close the connections before the release is sent.
-func TestAWaiterThatLeavesReleasesBeforeCloseLooks(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var once sync.Once
-	observer := onEvent(behind.Wake, func(_ *Event) { once.Do(cancel) })
-	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
-		found := 0
-		var armed atomic.Bool
-		looks := func(op *mux.Op) {
-			if armed.Load() && asks(op, kind.ReleaseScript) {
-				found++
-				if c.localQueues.shard("k").mu.TryLock() {
-					c.localQueues.shard("k").mu.Unlock()
-					t.Error("Close can look in between")
-				}
-			}
-		}
-		c.round.Mux = &hookedRounds{Mux: r, posting: looks, sending: looks}
-		m := runners(t, c, 0)[0]
-		next := waitsFor(t, c, ctx)
-		release := "release k " + m.secretly()
-		armed.Store(true)
-		m.leave(t.Context())
-		require.ErrorIs(t, soon(t, next.locked), context.Canceled)
-		require.NoError(t, soon(t, m.unlocked))
-		time.Sleep(time.Millisecond)
-		require.Equal(t, 1, found)
-		require.Contains(t, r.logs(0), release)
-	})
-}
-
 // Whoever takes a lock over still has to look whether a group has switched. Until then the lock is not given on: another
 // goroutine may unlock the same Mutex.
 func TestALockThatIsBeingTakenOverIsNotGivenOn(t *testing.T) {
@@ -337,7 +305,7 @@ func TestALockThatIsBeingTakenOverIsNotGivenOn(t *testing.T) {
 			return m.stays(c.now())
 		}
 		var given *relay
-		look = func() { given = c.localQueues.queue("k").head.waiter.subscription.given.Load() }
+		look = func() { given = c.localQueues.Head("k").Given().Of.(*relay) }
 		all := runners(t, c, 1)
 		all[0].leave(t.Context())
 		all[1].has(t)

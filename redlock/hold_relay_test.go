@@ -782,8 +782,8 @@ func TestALockThatIsGivenWaitsForNoQuestionThatComes(t *testing.T) {
 		op.Timeout = time.Hour // so that it ends for no other reason
 		once.Do(func() {
 			go func() { left <- m.Unlock(context.Background()) }()
-			w := c.localQueues.shard("k").queues["k"].head.waiter
-			require.Eventually(t, func() bool { return w.subscription.given.Load() != nil }, hanging, time.Millisecond)
+			w := c.localQueues.Head("k")
+			require.Eventually(t, func() bool { return w.Given() != nil }, hanging, time.Millisecond)
 			time.Sleep(5 * time.Millisecond)
 		})
 	}}

@@ -12,6 +12,7 @@ import (
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/script"
 	"github.com/redburst/redburst/redlock/internal/tracking"
 	"github.com/redburst/redburst/redlock/redlocktest"
@@ -138,7 +139,7 @@ func TestLargeValueInThePlaceOfALock(t *testing.T) {
 							if s == nil {
 								return false
 							}
-							return s.Promised().Len() >= a.c.subscriptions.quorum
+							return s.Promised().Len() >= quorum.Majority(len(a.c.masters))
 						}, hanging, time.Millisecond, about)
 					}
 					a.put(value, key)
@@ -223,7 +224,7 @@ func TestLargeValueDuringAHandOver(t *testing.T) {
 						next.Unlock(t.Context())
 					}
 				}()
-				require.Eventually(t, func() bool { return !a.c.localQueues.empty(m.spec.Names()) }, hanging, time.Millisecond, about)
+				require.Eventually(t, func() bool { return !a.c.localQueues.Empty(m.spec.Names()) }, hanging, time.Millisecond, about)
 				a.put(value, a.prefix+"k")
 				require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld, about)
 				cancel()
@@ -281,8 +282,9 @@ func TestLargeValuesBesideALock(t *testing.T) {
 				_, err := a.c.Holders(t.Context(), "k", opts...)
 				require.NoError(t, err)
 				if of == "sorted set" && !a.silent { // the queues of other keys are used as before
-					for i := range a.c.globalQueues.avoidUntil {
-						require.Zero(t, a.c.globalQueues.avoidUntil[i].Load(), about)
+					for i := range 50 { // on each master
+						_, used := a.c.globalQueues.QueueMaster(fmt.Sprint(a.prefix, i))
+						require.True(t, used, about)
 					}
 				}
 				for range a.c.Locks(t.Context(), "k") {

@@ -9,7 +9,7 @@ package redlock
 //
 //	Client.Do, Acquire, Lead  Mutex.Lock (wait)  Client.Holders, Locks, Revoke, Watch
 //	      |               | waits in queues, subscribes to the key
-//	      |               +--> localQueues, globalQueues, subscriptions (tracking.Listener)
+//	      |               +--> line: LocalQueues, GlobalQueues, Looks; each waiter is a tracking.Listener
 //	      v               v
 //	Mutex.TryLock (attempt), Extend, KeepAlive, Unlock, Release
 //	      |               |             ^ switches of a Sentinel group
@@ -52,14 +52,14 @@ package redlock
 //	                  do a hand-over and Shutdown.
 //	guard.raising     while a longer TTL is told to the mux; no hook takes it
 //	rechecker.mu      the set of holds
-//	a shard of        the local queues of some keys; several shards are locked in their order
-//	localQueues
+//	a shard of line.  the local queues of some keys; several shards are locked in their order
+//	LocalQueues
 //	relay.mu          who has its lock; its rounds are posted under it
 //	renewer.mu        the heap; renewals are posted under it
 //	hold.mu           one lock's state; the other extends are posted under it
-//	globalQueues.mu   the heads of global queues
-//	waiterSubscrip-   what a waiter asks the masters
-//	tion.askMu
+//	line.Global-      the heads of global queues
+//	Queues.mu
+//	line.Waiter.askMu what a waiter asks the masters
 //	mux.Mux.mu        the hooks of guard, tracking and rechecker run under it, and so do the
 //	                  completions of releases that are not awaited; they take leaves
 //

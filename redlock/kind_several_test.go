@@ -12,6 +12,7 @@ import (
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/line"
 	"github.com/redburst/redburst/redlock/internal/script"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -280,7 +281,7 @@ func TestNobodyStarvesThatWaitsForASet(t *testing.T) {
 		// Those that share no key with those before it can be taken several times meanwhile.
 		require.LessOrEqual(t, worst, 2*len(sets))
 		time.Sleep(time.Second)
-		require.Zero(t, c.localQueues.size())
+		require.Zero(t, c.localQueues.Size())
 		require.Zero(t, r.keys())
 	})
 }
@@ -311,17 +312,17 @@ func TestMastersNotifyOfAChangeOfAnyKey(t *testing.T) {
 					command(t, masters, i, "SCRIPT", "FLUSH")
 				}
 			}
-			w := newSubscription(&c.core)
+			w := line.NewWaiter(&c.line)
 			told := sleeps(t, w)
 			require.Eventually(t, func() bool { // what the keys' last changes told is heard first
-				w.Listen(1, c.subscriptions.quorum, m.spec.Names()...)
-				p, err := c.subscriptions.look(t.Context(), &m.spec, w)
-				return err == nil && p.willNotify && p.held && !p.free
+				c.looks.Listen(w, &m.spec)
+				p, err := c.looks.Look(t.Context(), &m.spec, w)
+				return err == nil && p.WillNotify && p.Held && !p.Free
 			}, hanging, 20*time.Millisecond)
 			for i := range 3 {
 				command(t, masters, i, "DEL", key)
 			}
-			require.Eventually(t, func() bool { _, majority := w.Changed(c.subscriptions.quorum); return majority }, hanging, 5*time.Millisecond)
+			require.Eventually(t, func() bool { _, majority := c.looks.Free(w); return majority }, hanging, 5*time.Millisecond)
 			<-told
 			w.End()
 			require.Empty(t, c.tracking.Keys())

@@ -84,7 +84,7 @@ func TestNamesShareNothingBesideThem(t *testing.T) {
 			require.ErrorIs(t, err, errAmbiguous)
 			_, err = c.Holders(t.Context(), key, WithFence())
 			require.ErrorIs(t, err, errAmbiguous)
-			_, ok := c.globalQueues.queueMaster(prefix + key)
+			_, ok := c.globalQueues.QueueMaster(prefix + key)
 			require.False(t, ok)
 			m, other := c.NewMutex(key, time.Minute), c.NewMutex(key, time.Minute) // of which nothing stands beside it
 			require.NoError(t, m.TryLock(t.Context()))

@@ -27,8 +27,6 @@ var layers = []string{
 	"token", "vote", "errors", "observer", "observer_queue", "observer_slog", "stats", "second", "meet",
 	"core",
 	"hold", "hold_release", "hold_relay", "hold_extension", "hold_keepalive", "hold_subscription", "hold_renewer", "hold_backing", "hold_recheck",
-	"wait_subscription", "wait_contention", "wait_look", "wait_global_queue",
-	"wait_local_queue",
 	"option", "config", "client", "shutdown", "ready", "replace", "mutex", "holders", "acquire_split", "acquire", "unlock", "locks_pattern", "locks_bounds", "locks", "revoke", "wait", "lock", "do", "lead",
 	"watch", "doc", "inside",
 }
@@ -121,11 +119,11 @@ func TestKindsAndDecisionsReadNoClock(t *testing.T) {
 // has the number of goroutines that it starts, which its doc.go tells of.
 func TestARoomKnowsWhatIsBelowItAlone(t *testing.T) {
 	const module = "github.com/redburst/redburst/"
-	below := []string{"resp", "mux", "redlock/internal/kind", "redlock/internal/quorum", "redlock/internal/rights", "redlock/internal/script", "redlock/internal/skew"}
+	below := []string{"resp", "mux", "conn/clock", "redlock/internal/kind", "redlock/internal/quorum", "redlock/internal/rights", "redlock/internal/script", "redlock/internal/skew"}
 	for _, room := range []struct {
 		name   string
 		starts int
-	}{{"round", 0}, {"tracking", 1}} {
+	}{{"round", 0}, {"tracking", 1}, {"line", 0}} {
 		paths, err := filepath.Glob("internal/" + room.name + "/*.go")
 		require.NoError(t, err)
 		require.Greater(t, len(paths), 5)
@@ -164,6 +162,8 @@ var testedElsewhere = map[string]string{
 	"internal/behind":             "observer_test.go and stats_test.go look at what it is told, and flight and the exporters of contrib use the doors",
 	"internal/census":             "holders_test.go, locks_test.go and watch_test.go take censuses, and so do the tests of the command",
 	"internal/kind/revoke":        "revoke_test.go and revoke_masters_test.go revoke locks of each kind",
+	"internal/line/core":          "it has no code",
+	"internal/line/doc":           "it says what the package is",
 	"internal/processes":          "redlocktest starts and ends its servers with it, and its tests look at that",
 	"internal/quorum/doc":         "it says what the package is",
 	"internal/round/call":         "kind_*_test.go compare what each call sends",
@@ -194,8 +194,8 @@ var acrossFiles = []string{
 	"pairs", "panic", "quirks", "readme", "rules", "scale", "scenarios", "secret", "simulation", "validity", "wallclock", "zero", "internal/story/rules",
 }
 
-// What tests a file is found by its name: wait_look.go has wait_look_test.go, and maybe
-// wait_look_more_test.go. For a kind, internal/kind/shared.go, it is kind_shared_test.go of this package,
+// What tests a file is found by its name: hold_relay.go has hold_relay_test.go, and maybe
+// hold_relay_more_test.go. For a kind, internal/kind/shared.go, it is kind_shared_test.go of this package,
 // as a test of a kind takes locks. What several tests use is in helper_*_test.go, which have no tests.
 func TestATestIsFoundByItsFile(t *testing.T) {
 	paths, err := filepath.Glob("*.go")

@@ -50,7 +50,7 @@ func TestWaitersOfOneClientAreServedInOrder(t *testing.T) {
 		// 49 times held for 10 ms. The hand-overs wait for no master, but for the first Unlock's round.
 		require.InDelta(t, 49*10, (r.now() - since).Milliseconds(), 2)
 		time.Sleep(time.Second)
-		require.Zero(t, c.localQueues.size())
+		require.Zero(t, c.localQueues.Size())
 		require.Zero(t, c.Stats().Waiting)
 		require.Zero(t, r.keys())
 	})
@@ -189,7 +189,7 @@ func TestCancelledWaitersLeaveAtOnce(t *testing.T) {
 			require.Zero(t, round.HeldFor)
 		}
 		require.Equal(t, since, r.now())
-		require.Zero(t, c.localQueues.size())
+		require.Zero(t, c.localQueues.Size())
 		require.NoError(t, m.Unlock(t.Context()))
 		time.Sleep(10 * time.Millisecond)
 		require.Zero(t, r.keys())
@@ -299,7 +299,7 @@ func TestCloseWakesEveryWaiter(t *testing.T) {
 			require.NotErrorIs(t, err, ErrHeld)
 		}
 		require.ErrorIs(t, c.NewMutex("k", ttl).Lock(t.Context()), ErrClosed)
-		require.Zero(t, c.localQueues.size())
+		require.Zero(t, c.localQueues.Size())
 	})
 }
 
@@ -360,7 +360,7 @@ func TestUncontendedLockIsOneRound(t *testing.T) {
 			require.NoError(t, m.Lock(t.Context()))
 			require.Equal(t, time.Millisecond, r.now()-since)
 		}
-		require.Zero(t, c.localQueues.size())
+		require.Zero(t, c.localQueues.Size())
 		time.Sleep(10 * time.Millisecond)
 		require.Len(t, r.logs(0), 100)
 	})
@@ -433,20 +433,13 @@ func TestCancelledWaiterSaysThatItIsHeld(t *testing.T) {
 	for i := range 3 {
 		command(t, masters, i, "SET", "k", "another's")
 	}
-	known := func() bool {
-		s := c.localQueues.shard("k")
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		l := s.queues["k"]
-		return l != nil && l.failure != nil
-	}
 	for range 3 { // from the second on the key is known to be contended
 		ctx, cancel := context.WithCancel(t.Context())
 		errs := make(chan error, 2)
 		for range cap(errs) {
 			go func() { errs <- c.NewMutex("k", 30*time.Second).Lock(ctx) }()
 		}
-		require.Eventually(t, func() bool { return c.Stats().Waiting == 2 && known() }, hanging, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return c.Stats().Waiting == 2 && anySleeps(c, "k") }, hanging, 5*time.Millisecond)
 		cancel()
 		for range cap(errs) {
 			err := conntest.Soon(t, "a waiter leaves", errs)

@@ -37,7 +37,7 @@ func (c *Client) Shutdown(ctx context.Context) (err error) {
 	defer c.Close()
 	c.shutting.Do(func() { close(c.shut) })
 	c.renewer.shutdown()
-	c.localQueues.wake()
+	c.localQueues.Wake()
 	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
 		// The order matters: an attempt has listed its lock before it ends, and who takes a lock off the list is
 		// counted as busy before.

@@ -258,5 +258,5 @@ func (h *simulation) nothingIsLeft() {
 	s := h.client.Stats()
 	require.Zero(h.t, s.Kept)
 	require.Zero(h.t, s.Waiting)
-	require.Zero(h.t, h.client.localQueues.size())
+	require.Zero(h.t, h.client.localQueues.Size())
 }

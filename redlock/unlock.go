@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/line"
 	"github.com/redburst/redburst/redlock/internal/round"
 )
 
@@ -212,7 +213,7 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 		m.notifyReleased(slot, rest)
 	}
 	if since != 0 {
-		c.subscriptions.noteReleased(now, since, m.spec.Names()...)
+		c.looks.NoteReleased(now, since, m.spec.Names()...)
 	}
 	return was
 }
@@ -228,7 +229,7 @@ func (m *Mutex) post(r *release, rest time.Duration) {
 	if !r.awaited { // then it belongs to the pool once it is posted
 		r.Op.OnDecided = r.onDecided
 	}
-	if !r.awaited || !m.client.localQueues.empty(m.spec.Names()) {
+	if !r.awaited || !m.client.localQueues.Empty(m.spec.Names()) {
 		r.AsText() // others do not wait for the answers
 	}
 	m.client.round.Post(&r.Call)
@@ -238,17 +239,34 @@ func (m *Mutex) post(r *release, rest time.Duration) {
 // whether it has. in is the lock's relay; nil if it is in none.
 func (m *Mutex) handOver(in *relay, r *release, until time.Duration, switches uint64) bool {
 	c := m.client
-	if c.localQueues.empty(m.spec.Names()) || !c.enter() {
+	if c.localQueues.Empty(m.spec.Names()) || !c.enter() {
 		return false
 	}
 	defer c.attempts.RUnlock()
-	return c.localQueues.handOver(&c.relays, &m.spec, in, r, until, switches)
+	return c.localQueues.HandOver(&m.spec, func(handovers int) (yes, again bool) {
+		switch most := c.cfg.Handovers; {
+		case most < 0:
+			return in == nil || !in.wearsOut(), false
+		case in == nil:
+			return handovers < most, false
+		default:
+			return in.goesOn(handovers, most)
+		}
+	}, func() *line.Given {
+		if in == nil {
+			in = c.relays.begin(&m.spec, r.Token)
+		}
+		if !in.give(r, until, switches) {
+			return nil
+		}
+		return &in.handed
+	})
 }
 
 // notifyReleased notifies the queues that the lock is free, unless it lingers. Then the head
 // looks when the linger is over.
 func (m *Mutex) notifyReleased(slot int, rest time.Duration) {
 	if rest == 0 {
-		m.client.localQueues.released(slot, m.spec.Names()...)
+		m.client.localQueues.Released(slot, m.spec.Names()...)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/line"
 	"github.com/redburst/redburst/redlock/internal/round"
 )
 
@@ -20,6 +21,7 @@ const (
 
 	minSettle        = 100 * time.Microsecond
 	maxRaceDoublings = 3
+	lookInterval     = 10 * time.Second      // how long a waiter relies on notifications: from this to twice this
 	sameEnd          = 20 * time.Millisecond // two looks see the same end of a lock within that: masters may be busy
 )
 
@@ -27,7 +29,7 @@ const (
 // twice as large.
 type wait struct {
 	mutex         *Mutex
-	waiter        *waiter       // nil once it has left its local queue
+	waiter        *line.Waiter  // nil once it has left its local queue
 	settleFirst   bool          // in its next interval it settles before it looks
 	next          attempt       // the next attempt, or the last one
 	polls         int           // in a row
@@ -45,8 +47,10 @@ type wait struct {
 	acquired  bool // the lock is taken, and the caller does not know that yet
 
 	ends     time.Duration // when the lock was to be free, as the look showed that began a row of vain notices
-	ticket   ticket        // in the global queues
 	interval interval      // the one that is under way
+	dueAt    time.Duration // when it looks or tries even if nothing notifies it; 0 for never
+	renewAt  time.Duration // when it renews its intent or its entries; 0 if it has none
+	heedAt   time.Duration // when it acts on a notice of the masters; 0 if there was none
 }
 
 // end ends the call with the results of lock, and returns the result of Lock. Then finish tells it.
@@ -56,35 +60,30 @@ func (w *wait) end(ctx context.Context, e *RoundError, err error) *RoundError {
 	var place *round.Call
 	ahead := 0
 	if errors.Is(err, context.DeadlineExceeded) {
-		place = c.globalQueues.askPlace(&w.ticket, c.round.ShortTimeout(m.spec.Timeout, explainMin))
-		ahead = c.localQueues.ahead(w.waiter, m.spec.Names()...)
+		place = c.globalQueues.AskPlace(w.waiter, c.round.ShortTimeout(m.spec.Timeout, explainMin))
+		ahead = c.localQueues.Ahead(w.waiter, m.spec.Names()...)
 	}
 	w.withdraw()
 	w.leaveGlobalQueue()
 	if w.contended {
-		c.subscriptions.noteRefused(c.now(), m.spec.Names()...)
+		c.looks.NoteRefused(c.now(), m.spec.Names()...)
 	}
-	declined, held, failure := c.localQueues.leave(w.waiter, w.acquired, m.spec.Names()...)
+	declined, held, why := c.localQueues.Leave(w.waiter, w.acquired, m.spec.Names()...)
 	w.waiter = nil
 	if declined {
 		m.notifyReleased(0, 0)
 	}
 	if err != nil {
+		failure, _ := why.(*RoundError)
 		e = m.waitError(ctx, err, e, w.undecided, held, failure)
 		e.ahead = ahead
-		e.place, e.inLine = c.globalQueues.readPlace(place)
+		e.place, e.inLine = c.globalQueues.ReadPlace(place)
 	}
 	return e
 }
 
-// reset makes it ready for another call. The ticket and the intent keep their memory.
-func (w *wait) reset() {
-	t := &w.ticket
-	*w = wait{intent: w.intent[:0], ticket: ticket{
-		id: t.id[:0], predecessor: t.predecessor[:0], predecessorNotice: t.predecessorNotice[:0],
-		awaited: t.awaited[:0], entries: t.entries[:0],
-	}}
-}
+// reset makes it ready for another call. The intent keeps its memory.
+func (w *wait) reset() { *w = wait{intent: w.intent[:0]} }
 
 // again makes it ready to try again in the same call.
 func (w *wait) again() {
@@ -104,7 +103,7 @@ func (w *wait) cleanUp() {
 	if w.waiter != nil {
 		w.withdraw()
 		w.leaveGlobalQueue()
-		if declined, _, _ := m.client.localQueues.leave(w.waiter, false, m.spec.Names()...); declined {
+		if declined, _, _ := m.client.localQueues.Leave(w.waiter, false, m.spec.Names()...); declined {
 			m.notifyReleased(0, 0)
 		}
 	}
@@ -144,15 +143,15 @@ func (w *wait) lock(ctx, waiting context.Context, try, head bool) (*RoundError, 
 				return last, e.ended
 			}
 			last = e
-			head = !m.spec.Reader || m.client.localQueues.noteReaderRefused(w.waiter, m.spec.Names()...)
+			head = !m.spec.Reader || m.client.localQueues.NoteReaderRefused(w.waiter, m.spec.Names()...)
 			w.lostRace = e.reason == ErrHeld && len(e.Votes) > 0
 			w.refused = w.refused || w.lostRace
 			if e.reason == ErrNoQuorum || w.next.secondFailed {
 				w.leaveGlobalQueue()
 			}
-			m.client.localQueues.noteFailure(e, m.spec.Names()...)
+			m.client.localQueues.NoteFailure(e, e.reason == ErrHeld, m.spec.Names()...)
 			if e.reason == ErrHeld && (m.spec.Slotted == nil || w.since != 0) { // otherwise other slots may be free
-				m.client.subscriptions.noteRefused(m.client.now(), m.spec.Names()...)
+				m.client.looks.NoteRefused(m.client.now(), m.spec.Names()...)
 			}
 		}
 		if w.since == 0 {
@@ -198,7 +197,7 @@ func (w *wait) untilFree(ctx context.Context, head, refused bool) error {
 		if w.mutex.client.isShut() {
 			return ErrClosed
 		}
-		if in := w.waiter.subscription.given.Load(); in != nil && in.counting.Load() {
+		if in := w.waiter.Given(); in != nil && in.Counting.Load() {
 			next = sleepOn
 		} else if in != nil {
 			w.interval.why, next = wakeReleased, tryNow
@@ -228,7 +227,7 @@ func (w *wait) untilFree(ctx context.Context, head, refused bool) error {
 // takeOver takes over the lock that the waiter was given, if any. It reports whether it has. The error is the
 // context's, or ErrClosed.
 func (w *wait) takeOver(ctx context.Context) (taken bool, err error) {
-	if in := w.waiter.subscription.given.Load(); in == nil || in.counting.Load() {
+	if in := w.waiter.Given(); in == nil || in.Counting.Load() {
 		return false, nil
 	}
 	m, c := w.mutex, w.mutex.client
@@ -276,10 +275,11 @@ func (w *wait) takeGiven() (switches uint64, token []byte, taken, open bool) {
 		return 0, nil, false, false
 	}
 	defer c.attempts.RUnlock()
-	in := w.waiter.subscription.given.Swap(nil)
-	if in == nil { // Close has taken it back
+	given := w.waiter.TakeGiven()
+	if given == nil { // Close has taken it back
 		return 0, nil, false, true
 	}
+	in := given.Of.(*relay)
 	switches = in.switches
 	if c.groups {
 		token = slices.Clone(in.token) // before it is taken: the relay can be another lock's then
@@ -287,7 +287,7 @@ func (w *wait) takeGiven() (switches uint64, token []byte, taken, open bool) {
 	if taken = in.take(&m.hold); taken {
 		c.rechecker.add(&m.hold)
 	} else {
-		in.giveBack(&c.core, &m.spec, slices.Clone(in.token), 0)
+		in.GiveBack(&m.spec)
 		m.notifyReleased(0, 0)
 	}
 	return switches, token, taken, true
@@ -296,33 +296,30 @@ func (w *wait) takeGiven() (switches uint64, token []byte, taken, open bool) {
 // sleep serves one event, and returns the next step. If there is none, it sleeps until something comes.
 func (w *wait) sleep(ctx context.Context) (step, error) {
 	q := w.waiter
-	select {
-	case s := <-q.signal:
+	if s, is := q.Signal(); is {
 		return w.localQueueNotified(s), nil
-	default:
 	}
-	now, subscribed := w.mutex.client.now(), q.subscription.Listens()
-	if subscribed && q.heedAt == 0 && q.subscription.TakeNotified() {
-		q.heedAt = w.ticket.restraint.Due(now)
+	now, subscribed := w.mutex.client.now(), q.Listens()
+	if subscribed && w.heedAt == 0 && q.TakeNotified() {
+		w.heedAt = q.Restraint().Due(now)
 	}
 	switch {
-	case q.heedAt != 0 && now >= q.heedAt:
-		q.heedAt = 0
+	case w.heedAt != 0 && now >= w.heedAt:
+		w.heedAt = 0
 		return w.mastersNotified(), nil
-	case w.ticket.moved.Swap(false) && w.ticket.atHead:
-		w.ticket.atHead = false
+	case q.Moved():
 		return lookNow, nil
-	case q.dueAt != 0 && now >= q.dueAt:
-		q.dueAt = 0
+	case w.dueAt != 0 && now >= w.dueAt:
+		w.dueAt = 0
 		return w.timerFired(), nil
-	case q.renewAt != 0 && now >= q.renewAt:
-		q.renewAt = 0
+	case w.renewAt != 0 && now >= w.renewAt:
+		w.renewAt = 0
 		return w.renew(ctx)
 	default:
-		q.armTimer(now)
+		w.armTimer(now)
 	}
 	if subscribed {
-		return sleepOn, ended(q.subscription.Sleep(ctx))
+		return sleepOn, ended(q.Sleep(ctx))
 	}
 	return sleepOn, w.sleepUnsubscribed(ctx)
 }
@@ -334,13 +331,13 @@ func (w *wait) sleepUnsubscribed(ctx context.Context) error {
 		return ctx.Err()
 	case <-w.mutex.client.shut:
 		return ErrClosed
-	case <-w.waiter.subscription.Woken():
+	case <-w.waiter.Woken():
 		return nil
 	}
 }
 
 // armTimer sets the timer to dueAt, renewAt or heedAt, whichever is earliest.
-func (w *waiter) armTimer(now time.Duration) {
+func (w *wait) armTimer(now time.Duration) {
 	at := clock.Forever
 	for _, t := range [...]time.Duration{w.dueAt, w.renewAt, w.heedAt} {
 		if t != 0 {
@@ -348,7 +345,7 @@ func (w *waiter) armTimer(now time.Duration) {
 		}
 	}
 	if at != clock.Forever {
-		w.timer.Reset(at - now)
+		w.waiter.WakeIn(at - now)
 	}
 }
 
@@ -365,14 +362,14 @@ func (w *wait) begin(head, refused bool) step {
 }
 
 func (w *wait) endInterval() {
-	w.waiter.dueAt, w.waiter.heedAt = 0, 0
-	w.waiter.subscription.End()
+	w.dueAt, w.heedAt = 0, 0
+	w.waiter.End()
 }
 
 // settle has the waiter look a moment later, so that a winner can finish.
 func (w *wait) settle() step {
 	w.interval.settling = true
-	w.waiter.dueAt = w.mutex.client.now() + w.settleTime()
+	w.dueAt = w.mutex.client.now() + w.settleTime()
 	return sleepOn
 }
 
@@ -381,7 +378,7 @@ func (w *wait) timerFired() step {
 	case w.interval.settling:
 		return lookNow
 	case w.interval.why == "":
-		w.ticket.atHead = false // it may have lost its entry, so it enters again
+		w.waiter.Doubt()
 		return lookNow
 	}
 	return tryNow
@@ -390,11 +387,11 @@ func (w *wait) timerFired() step {
 // mastersNotified serves a notification of the subscription: a key has changed on masters, or masters will not
 // notify.
 func (w *wait) mastersNotified() step {
-	if sub := w.waiter.subscription; sub.ListensTo(w.ticket.awaited) { // the predecessor has left, or the queue master will not notify
-		sub.End()
+	if w.waiter.AwaitsPredecessor() { // the predecessor has left, or the queue master will not notify
+		w.waiter.End()
 		return lookNow
 	}
-	if _, majority := w.waiter.subscription.Changed(w.mutex.client.subscriptions.quorum); !majority || w.ticket.restraint.Doubts() {
+	if _, majority := w.mutex.client.looks.Free(w.waiter); !majority || w.waiter.Restraint().Doubts() {
 		return lookNow // the missing master may be one that does not notify; and to look costs less than to try in vain
 	}
 	w.interval.why = wakeFree
@@ -402,28 +399,28 @@ func (w *wait) mastersNotified() step {
 }
 
 // localQueueNotified serves a signal of a local queue.
-func (w *wait) localQueueNotified(s signal) step {
+func (w *wait) localQueueNotified(s line.Signal) step {
 	switch s {
-	case turnHeld: // the holder is of this client, and will notify it; if it cannot, the masters will
+	case line.TurnHeld: // the holder is of this client, and will notify it; if it cannot, the masters will
 		// Most locks are short. A look waits for every master, and would
 		// often delay the holder's release.
 		if w.mutex.spec.Slotted == nil { // otherwise another slot may be free
 			w.polls = pollLast
 		}
 		return w.settle()
-	case yield: // other processes come first
+	case line.Yield: // other processes come first
 		if w.usesGlobalQueue() {
-			if w.waiter.subscription.ListensTo(w.ticket.awaited) { // the queue master notifies
+			if w.waiter.AwaitsPredecessor() { // the queue master notifies
 				return sleepOn
 			}
 			return lookNow
 		}
 		w.interval.why, w.interval.settling, w.polls = wakeTurn, false, 0
-		w.waiter.dueAt = w.mutex.client.now() + w.pause()
+		w.dueAt = w.mutex.client.now() + w.pause()
 		return sleepOn
-	case turn:
+	case line.Turn:
 		w.interval.why = wakeTurn
-	case released:
+	case line.Released:
 		w.interval.why = wakeReleased
 	}
 	return tryNow
@@ -438,41 +435,44 @@ func (w *wait) look(ctx context.Context) (step, error) {
 		return sleepOn, err
 	}
 	w.intend(ctx)
-	w.waiter.subscription.Listen(w.mutex.spec.Slots(), c.subscriptions.quorum, w.mutex.spec.Names()...) // anew: the answers have earlier changes
-	if !c.subscriptions.tracked() {
+	c.looks.Listen(w.waiter, &w.mutex.spec) // anew: the answers have earlier changes
+	if !c.looks.Tracked() {
 		return w.sleepFor(w.pause(), wakePoll), nil
 	}
-	p, err := c.subscriptions.look(ctx, &w.mutex.spec, w.waiter.subscription)
+	p, err := c.looks.Look(ctx, &w.mutex.spec, w.waiter)
 	if err != nil {
 		return 0, ended(err)
 	}
-	if p.held { // noted, so that a waiter that gives up can say why
+	if p.Held { // noted, so that a waiter that gives up can say why
 		w.contended = true
-		c.localQueues.noteHeld(w.mutex.spec.Names()...)
+		c.localQueues.NoteHeld(foundHeld, w.mutex.spec.Names()...)
 		if w.mutex.spec.Reader && !w.refused {
 			w.refused = true
 			return lookNow, nil // this time it enters the global queue
 		}
 	}
-	w.mutex.setNextSlot(p.slot)
-	w.learn(p.at)
-	left := p.at - c.now()
+	w.mutex.setNextSlot(p.Slot)
+	w.learn(p.At)
+	left := p.At - c.now()
 	switch {
-	case p.free && !p.read && w.ticket.restraint.Doubts():
-		w.waiter.heedAt = w.ticket.restraint.Due(c.now())
+	case p.Free && !p.Read && w.waiter.Restraint().Doubts():
+		w.heedAt = w.waiter.Restraint().Due(c.now())
 		return sleepOn, nil
-	case p.free:
+	case p.Free:
 		w.interval.why = wakeFree
 		w.vainLooks++
 		return tryNow, nil
-	case !p.willNotify:
+	case !p.WillNotify:
 		return w.sleepFor(w.pause(), wakePoll), nil
 	case left > lookInterval: // a master may hang, and then it does not notify, and nothing says that it hangs
 		return w.sleepFor(lookInterval+rand.N(lookInterval), ""), nil
 	}
 	// The random part keeps waiters for the same TTL from trying all at the same moment.
-	return w.sleepFor(max(left, 0)+1+rand.N(expirySlack), wakeExpiry), nil
+	return w.sleepFor(max(left, 0)+1+rand.N(line.ExpirySlack), wakeExpiry), nil
 }
+
+// foundHeld marks a local queue whose lock another process holds. It has no key: waitError adds that.
+var foundHeld = unasked(opLock, "", ErrHeld, "")
 
 // learn learns from a look what the notice before it was worth. One who has taken the lock meanwhile has it until
 // another time, and so has its holder once it was renewed. A look that knows no time has seen no change.
@@ -481,15 +481,15 @@ func (w *wait) learn(ends time.Duration) {
 	if changed {
 		w.ends = ends
 	}
-	w.ticket.restraint.Learn(changed)
+	w.waiter.Restraint().Learn(changed)
 }
 
 // usesGlobalQueue reports whether the waiter is to be in the global queues. A reader enters them only after it was
-// refused. A waiter stays out of them for a while if the queue master does not serve it (ticket.enterAfter), and
+// refused. A waiter stays out of them for a while if the queue master does not serve it (Waiter.MayEnter), and
 // while too few masters can notify.
 func (w *wait) usesGlobalQueue() bool {
 	m := w.mutex
-	return (!m.spec.Reader || w.refused) && m.client.now() >= w.ticket.enterAfter && m.client.subscriptions.tracked()
+	return (!m.spec.Reader || w.refused) && w.waiter.MayEnter(m.client.now()) && m.client.looks.Tracked()
 }
 
 // enterGlobalQueue has the waiter enter the global queues, and reports whether it may contend. If it may not, its
@@ -500,33 +500,30 @@ func (w *wait) enterGlobalQueue(ctx context.Context) (contend bool, err error) {
 	case !w.usesGlobalQueue():
 		w.leaveGlobalQueue()
 		return true, nil
-	case w.ticket.atHead:
+	case w.waiter.AtHead():
 		return true, nil
 	}
-	if len(w.ticket.entries) == 0 { // otherwise a renewal may be reading these
-		w.ticket.since, w.ticket.owner = w.since, m.namedOwner()
-	}
-	contend, err = c.globalQueues.enter(ctx, &w.ticket, w.waiter.subscription, m.spec.Reader, m.spec.Names())
+	contend, err = c.globalQueues.Enter(ctx, w.waiter, w.since, m.namedOwner())
 	if err != nil {
 		return false, ended(err)
 	}
-	if !w.ticket.atHead { // others are ahead of it, or there is no queue for a while
-		w.waiter.renewAt = c.now() + entryPause
+	if !w.waiter.AtHead() { // others are ahead of it, or there is no queue for a while
+		w.renewAt = c.now() + line.EntryPause
 	}
 	if contend {
 		return true, nil
 	}
 	w.contended = true
-	c.localQueues.noteHeld(m.spec.Names()...)
+	c.localQueues.NoteHeld(foundHeld, m.spec.Names()...)
 	w.withdraw() // its intent must not refuse readers that are ahead of it
-	w.waiter.dueAt = 0
+	w.dueAt = 0
 	return false, nil
 }
 
 // renew renews what the waiter has on the masters while it waits: its intent, if it is the head of the global
 // queues, or else its entries.
 func (w *wait) renew(ctx context.Context) (step, error) {
-	if w.ticket.atHead {
+	if w.waiter.AtHead() {
 		if len(w.intent) > 0 {
 			w.intend(ctx)
 		}
@@ -557,7 +554,7 @@ func (w *wait) freeDespiteQueue(ctx context.Context) bool {
 	if was == 0 {
 		return false
 	}
-	slot, free := c.subscriptions.find(ctx, &w.mutex.spec, w.waiter.subscription)
+	slot, free := c.looks.Find(ctx, &w.mutex.spec, w.waiter)
 	if free {
 		w.mutex.setNextSlot(slot)
 	}
@@ -565,7 +562,7 @@ func (w *wait) freeDespiteQueue(ctx context.Context) bool {
 }
 
 // leaveGlobalQueue has the waiter leave the global queues, if it is in any.
-func (w *wait) leaveGlobalQueue() { w.mutex.client.globalQueues.leave(&w.ticket) }
+func (w *wait) leaveGlobalQueue() { w.mutex.client.globalQueues.Leave(w.waiter) }
 
 // intend leaves an intent, if the waiter is a writer that has waited for a while and readers hold the lock. It renews
 // the intent for as long as they do. See shared.go in internal/kind.
@@ -585,11 +582,11 @@ func (w *wait) intend(ctx context.Context) {
 		w.intent = token[:0] // its memory; it is not there yet
 	}
 	k.Intend(&m.spec, intending, token, c.round.ShortTimeout(m.spec.Timeout, round.MinShortTimeout))
-	w.waiter.subscription.ask(ctx, &c.core, k) // an intent is a courtesy, so its error does not matter
+	w.waiter.Ask(ctx, k) // an intent is a courtesy, so its error does not matter
 	for i := range k.Op.Votes {
 		switch v := &k.Op.Votes[i]; {
 		case v.Verdict == mux.VerdictYes:
-			w.waiter.renewAt = c.now() + kind.IntentPause
+			w.renewAt = c.now() + kind.IntentPause
 		case v.Err != nil && permanent(v.Err): // no second line in the master's ACL LOG
 			w.intentAskedAt = clock.Forever
 			continue
@@ -616,7 +613,7 @@ func (w *wait) withdraw() {
 // sleepFor sets the timer. why says why the wait tries when the timer fires; if it is empty, the wait looks again.
 func (w *wait) sleepFor(d time.Duration, why string) step {
 	w.interval.why, w.vainLooks = why, 0
-	w.waiter.dueAt = w.mutex.client.now() + d
+	w.dueAt = w.mutex.client.now() + d
 	return sleepOn
 }
 
@@ -628,11 +625,11 @@ func (w *wait) prepareAttempt(ctx context.Context) {
 	}
 	w.settleFirst = w.interval.why != wakeReleased && w.interval.why != wakePoll
 	if w.next.notified = w.interval.why == wakeFree; w.next.notified {
-		slot, _ := w.waiter.subscription.Changed(c.subscriptions.quorum)
+		slot, _ := c.looks.Free(w.waiter)
 		w.mutex.setNextSlot(slot)
 	}
-	if slot := w.waiter.freedSlot.Swap(0); slot != 0 && w.interval.why == wakeReleased {
-		w.mutex.setNextSlot(int(slot) - 1)
+	if slot := w.waiter.TakeFreedSlot(); slot != 0 && w.interval.why == wakeReleased {
+		w.mutex.setNextSlot(slot - 1)
 	}
 	c.stats.countWake(w.interval.why)
 	if e := c.events.begin(ctx, behind.Wake, w.mutex.spec.Key); e != nil {

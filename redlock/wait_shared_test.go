@@ -11,6 +11,7 @@ import (
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/line"
 	"github.com/redburst/redburst/redlock/internal/round"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -215,15 +216,15 @@ func TestAReaderIsNotifiedThatAnIntentHasGone(t *testing.T) {
 	for i := range 3 {
 		command(t, masters, i, "SET", kind.IntentKey("k"), "1 a writer", "PX", "300000")
 	}
-	m, w := c.NewMutex("k", term30, WithShared()), newSubscription(&c.core)
+	m, w := c.NewMutex("k", term30, WithShared()), line.NewWaiter(&c.line)
 	defer w.End()
 	told := sleeps(t, w)
 	require.Eventually(t, func() bool { // a look is brief, and a busy machine may not answer it
-		w.Listen(m.spec.Slots(), c.subscriptions.quorum, m.spec.Names()...)
-		p, err := c.subscriptions.look(t.Context(), &m.spec, w)
+		c.looks.Listen(w, &m.spec)
+		p, err := c.looks.Look(t.Context(), &m.spec, w)
 		require.NoError(t, err)
-		require.False(t, p.free)
-		return p.willNotify
+		require.False(t, p.Free)
+		return p.WillNotify
 	}, hanging, 5*time.Millisecond)
 	for i := range 3 {
 		command(t, masters, i, "DEL", kind.IntentKey("k"))
@@ -284,7 +285,7 @@ func TestAClockThatIsSetBackDoesNotProlongAnIntent(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1, redlocktest.WithClocks())
 	c := opened(t, masters.Addrs(), nil)
-	m, w := c.NewMutex("k", term30, WithShared()), newSubscription(&c.core)
+	m, w := c.NewMutex("k", term30, WithShared()), line.NewWaiter(&c.line)
 	for _, fenced := range []bool{false, true} {
 		if fenced {
 			m = c.NewMutex("k", term30, WithShared(), WithFence())
@@ -292,17 +293,17 @@ func TestAClockThatIsSetBackDoesNotProlongAnIntent(t *testing.T) {
 		since := masterNow(t, masters, 0) - time.Hour.Milliseconds() // it has waited for so long
 		command(t, masters, 0, "SET", kind.IntentKey("k"), fmt.Sprint(since, " a writer"), "PX", fmt.Sprint(kind.IntentLife.Milliseconds()))
 		masters.Jump(0, -10*time.Minute)
-		var p lookResult
+		var p line.LookResult
 		require.Eventually(t, func() (told bool) { // a look is brief, and a busy machine may not answer it
-			w.Listen(m.spec.Slots(), c.subscriptions.quorum, m.spec.Names()...)
+			c.looks.Listen(w, &m.spec)
 			var err error
-			p, err = c.subscriptions.look(t.Context(), &m.spec, w)
+			p, err = c.looks.Look(t.Context(), &m.spec, w)
 			require.NoError(t, err)
-			return p.willNotify
+			return p.WillNotify
 		}, hanging, 5*time.Millisecond)
 		w.End()
-		require.False(t, p.free)
-		require.LessOrEqual(t, p.at, c.now()+kind.IntentLife+expirySlack, "nobody sleeps for longer than that")
+		require.False(t, p.Free)
+		require.LessOrEqual(t, p.At, c.now()+kind.IntentLife+line.ExpirySlack, "nobody sleeps for longer than that")
 		require.ErrorIs(t, m.TryLock(t.Context()), ErrHeld)
 		left, err := masters.Do(0, "PTTL", kind.IntentKey("k"))
 		require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/census"
+	"github.com/redburst/redburst/redlock/internal/line"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/round"
 	"github.com/redburst/redburst/redlock/internal/tracking"
@@ -151,7 +152,7 @@ func (w *watcher) pause(now leadership, e *RoundError) time.Duration {
 	case !now.token.IsZero() && !now.agree && w.unsure < sureReads:
 		return poll // a second round may be under way, which changes no key that is tracked
 	}
-	return min(now.left, lookInterval+rand.N(lookInterval)) + expirySlack
+	return min(now.left, lookInterval+rand.N(lookInterval)) + line.ExpirySlack
 }
 
 // read asks who holds the key: with a short timeout first, and with a longer one if not enough is known then.

@@ -41,9 +41,9 @@ import (
 //	mark of permits   {key}:permits                 nothing: it ends by itself, and all agree on what it says
 //	release, linger   nothing                       nothing: a linger only shortens
 //	intend            an intent                     wait.withdraw, unless all that were asked have said no
-//	enter             an entry, and a notice        globalQueues.leave, which takes both; the predecessor's notice
+//	enter             an entry, and a notice        GlobalQueues.Leave, which takes both; the predecessor's notice
 //	                                                goes with its entry, or ends by itself
-//	renewal of one    an entry's life               globalQueues.leave: it ends the life, too
+//	renewal of one    an entry's life               GlobalQueues.Leave: it ends the life, too
 //	look              the promise to notify         nothing: no subscription is notified
 //	revoke            the lock's tombstones         the release of the lock that was revoked; if its holder never
 //	                                                comes, each ends when the key would have ended. Where the

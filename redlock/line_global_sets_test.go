@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/line"
 	"github.com/stretchr/testify/require"
 )
 
@@ -60,7 +61,7 @@ func TestQueuesOfSetsOfKeysAreEnteredInTheirOrder(t *testing.T) {
 			require.Len(t, p.entries("a"), 3)
 			require.Len(t, p.entries("b"), 2)
 			require.Len(t, p.entries("c"), 1)
-			time.Sleep(entryPause / 3)
+			time.Sleep(line.EntryPause / 3)
 		}
 	}, 0, 3, 1, 2) // the last stands behind the first alone
 }
@@ -74,7 +75,7 @@ func TestLostEntryOfAQueueIsLostInTheLaterOnes(t *testing.T) {
 			delete(m.lines, queueKey("a"))
 			m.drop(queueKey("a"))
 		}, p.queueMaster("a"))
-		time.Sleep(entryPause + 10*time.Millisecond)
+		time.Sleep(line.EntryPause + 10*time.Millisecond)
 		require.True(t, p.contends(0, "a"), "it does not know yet")
 		for since := r.now(); p.contends(0, "a"); time.Sleep(time.Millisecond) {
 			require.Less(t, r.now()-since, 3*lookInterval, "it asks again")

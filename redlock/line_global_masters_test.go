@@ -52,7 +52,7 @@ func noQueue(t *testing.T, masters *redlocktest.Masters) {
 func queueMasterOf(t *testing.T, c *Client, key string) (i int) {
 	t.Helper()
 	require.Eventually(t, func() (ok bool) {
-		i, ok = c.globalQueues.queueMaster(key)
+		i, ok = c.globalQueues.QueueMaster(key)
 		return ok
 	}, hanging, 5*time.Millisecond)
 	return i
@@ -145,8 +145,8 @@ func TestReadersHaveTheirTurnTogetherInTheQueue(t *testing.T) {
 			w1, r2, w3, r4, w5, r6 := writer(1), reader(2), writer(3), reader(4), writer(5), reader(6)
 			one := queuesUp(t, masters, w1, 0)
 			two := readersQueueUp(t, masters, r2, 1)
-			three := queuesUp(t, masters, w3, 3)                         // the readers' mark is there, too
-			clients[4].subscriptions.noteRefused(clients[4].now(), name) // then it looks, and does not try
+			three := queuesUp(t, masters, w3, 3)                 // the readers' mark is there, too
+			clients[4].looks.NoteRefused(clients[4].now(), name) // then it looks, and does not try
 			four := readersQueueUp(t, masters, r4, 2)
 			five := queuesUp(t, masters, w5, 5)
 			waits := func(others ...<-chan error) {
@@ -191,7 +191,7 @@ func TestReadersAmongReadersNeedNoEntry(t *testing.T) {
 			m := c.NewMutex("k", term30, WithShared())
 			require.NoError(t, m.Lock(t.Context()))
 			held = append(held, m)
-			c.subscriptions.noteRefused(c.now(), "k")
+			c.looks.NoteRefused(c.now(), "k")
 		}
 	}
 	require.Zero(t, counted.stood.Load())

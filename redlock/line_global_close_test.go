@@ -9,6 +9,7 @@ import (
 
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/line"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -114,7 +115,7 @@ func TestEntriesOfLongKeysLiveOn(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return alive() == n }, hanging, 10*time.Millisecond)
 	for tries := 5; ; tries-- { // those that nobody renews come again when their waiters look, and end each time
-		time.Sleep(kind.EntryLife + entryPause) // they would end meanwhile, on a real master
+		time.Sleep(kind.EntryLife + line.EntryPause) // they would end meanwhile, on a real master
 		if alive() == n {
 			break
 		}

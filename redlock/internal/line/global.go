@@ -1,4 +1,4 @@
-package redlock
+package line
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// globalQueues are the queues in which waiters of all processes wait for locks, one for each key. The head of each
+// GlobalQueues are the queues in which waiters of all processes wait for locks, one for each key. The head of each
 // client's local queue enters the global queue. Its entry is on one master, the queue master: the first in the key's
 // order of masters (weight) that can notify of changes. The queue master notifies a waiter when the entry of its
 // predecessor ends, and not when the lock ends. Only the head of the queue subscribes to the lock on all masters,
@@ -26,7 +26,7 @@ import (
 //
 // The queue is a courtesy: no exclusion depends on it. TryLock, the first attempt of a Lock, a hand-over
 // within a client, and other libraries bypass it. A waiter that gets no answer from the queue master
-// contends as if there were no queue, for [entryPause]. If that master is lost, or if clients see different masters
+// contends as if there were no queue, for [EntryPause]. If that master is lost, or if clients see different masters
 // up, there are two queues for a moment and two contenders. The quorum decides between them.
 //
 // An entry is renewed while its waiter waits. It ends at most [kind.EntryLife] after the waiter has died. A waiter at the
@@ -43,21 +43,22 @@ import (
 //
 // A timer renews the entries of all heads together, with few writes and without waking a waiter. The other waiters
 // renew their own entries, as they need the answer: the predecessor may have died.
-type globalQueues struct {
-	core          *core
-	subscriptions *subscriptions
-	avoidUntil    []atomic.Int64 // for each master, until when its queues are not used
-	tag           []byte         // begins the ids of this client's writers
+type GlobalQueues struct {
+	core       *Core
+	avoidUntil []atomic.Int64 // for each master, until when its queues are not used
+	tag        []byte         // begins the ids of this client's writers
 
 	mu      sync.Mutex // under it only the lock of the mux is taken
-	heads   map[*ticket]*waiterSubscription
+	heads   map[*Waiter]struct{}
 	timer   *time.Timer   // renews the entries of the heads; nil if no waiter was ever at the head
 	queued  int           // the number of waiters that have an entry
 	drained chan struct{} // made when the client is being closed, and closed when queued is 0; nil before
 }
 
+// EntryPause is the time between two renewals of an entry, and for how long a waiter does without the queue.
+const EntryPause = time.Second
+
 const (
-	entryPause      = time.Second            // between two renewals, and while a waiter does without the queue
 	minQueueTimeout = 250 * time.Millisecond // the least timeout of a question: a waiter has the time
 	enterTries      = 3                      // how often a waiter enters one queue again, if predecessors end meanwhile
 	renewalBatch    = 64 << 10               // bytes of one operation above which the next renewals go into another
@@ -99,67 +100,80 @@ func (t *ticket) addEntry(name string, master int) {
 	at.name, at.key, at.master = name, kind.AppendQueueKey(at.key[:0], name), master
 }
 
-func (gq *globalQueues) init(c *core, ss *subscriptions, masters int) {
-	gq.core, gq.subscriptions, gq.avoidUntil = c, ss, make([]atomic.Int64, masters)
+// reset makes the ticket another waiter's. It keeps its memory.
+func (t *ticket) reset() {
+	*t = ticket{
+		id: t.id[:0], predecessor: t.predecessor[:0], predecessorNotice: t.predecessorNotice[:0],
+		awaited: t.awaited[:0], entries: t.entries[:0],
+	}
+}
+
+// Init makes the queues ready.
+func (gq *GlobalQueues) Init(c *Core) {
+	gq.core, gq.avoidUntil = c, make([]atomic.Int64, c.Masters)
 	gq.tag = round.AppendToken(nil, "")[:tagLength]
 }
 
-// enter puts a waiter into the queues of these names, or renews its entries. It reports whether the waiter may
-// contend: it is the head of all queues, or a queue master serves no queue. If it may not, its subscription is
+// Enter puts a waiter into the queues of its lock's names, or renews its entries. It reports whether the waiter may
+// contend: it is the head of all queues, or a queue master serves no queue. If it may not, it is
 // notified when its predecessor's entry ends. The error is that of a context or a client that has ended.
-func (gq *globalQueues) enter(ctx context.Context, t *ticket, sub *waiterSubscription, reader bool, names []string) (bool, error) {
-	gq.setHead(t, nil)
+func (gq *GlobalQueues) Enter(ctx context.Context, w *Waiter, since time.Duration, owner string) (bool, error) {
+	t, s := &w.ticket, w.spec
+	if len(t.entries) == 0 { // otherwise a renewal may be reading these
+		t.since, t.owner = since, owner
+	}
+	gq.setHead(w, false)
 	if len(t.id) == 0 { // a new id after each leave: a leave that comes late must not end a later entry
-		if reader {
+		if s.Reader {
 			t.id = append(t.id, kind.ReaderMark...)
 		}
 		t.id = round.AppendToken(append(t.id, gq.tag...), "")
 	}
-	for i, name := range names {
-		err := gq.enterOne(ctx, t, sub, i, name)
+	for i, name := range s.Names() {
+		err := gq.enterOne(ctx, w, i, name)
 		for tries := 0; err == nil && len(t.predecessor) > 0; tries++ {
 			gq.leaveFrom(t, i+1) // otherwise its predecessor here could wait for it in a later queue
 			if tries == enterTries {
 				err = errNoQueue
 				break
 			}
-			there, lost := gq.awaitPredecessor(ctx, t, sub, i)
+			there, lost := gq.awaitPredecessor(ctx, w, i)
 			if there {
 				return false, nil
 			}
 			if err = lost; err == nil {
-				err = gq.enterOne(ctx, t, sub, i, name)
+				err = gq.enterOne(ctx, w, i, name)
 			}
 		}
 		if err == errNoQueue {
-			gq.leave(t)
-			t.enterAfter = gq.core.now() + entryPause
+			gq.Leave(w)
+			t.enterAfter = gq.core.Now() + EntryPause
 			return true, nil
 		}
 		if err != nil {
 			return false, err
 		}
 	}
-	gq.setHead(t, sub)
+	gq.setHead(w, true)
 	return true, nil
 }
 
-// setHead adds a waiter to the heads, or removes it if sub is nil.
-func (gq *globalQueues) setHead(t *ticket, sub *waiterSubscription) {
+// setHead adds a waiter to the heads, or removes it.
+func (gq *GlobalQueues) setHead(w *Waiter, is bool) {
 	gq.mu.Lock()
 	defer gq.mu.Unlock()
-	t.atHead = sub != nil
-	if sub == nil {
-		delete(gq.heads, t)
+	w.ticket.atHead = is
+	if !is {
+		delete(gq.heads, w)
 		return
 	}
 	if gq.heads == nil {
-		gq.heads = map[*ticket]*waiterSubscription{}
-		gq.timer = time.AfterFunc(entryPause, gq.renew)
+		gq.heads = map[*Waiter]struct{}{}
+		gq.timer = time.AfterFunc(EntryPause, gq.renew)
 	} else if len(gq.heads) == 0 {
-		gq.timer.Reset(entryPause)
+		gq.timer.Reset(EntryPause)
 	}
-	gq.heads[t] = sub
+	gq.heads[w] = struct{}{}
 }
 
 // errNoQueue says that the queue master does not serve a queue.
@@ -167,9 +181,9 @@ var errNoQueue = errors.New("redlock: no queue")
 
 // enterOne puts the waiter into one queue, or renews its entry, and notes its predecessor. Its error is errNoQueue, or
 // that of a context or a client that has ended.
-func (gq *globalQueues) enterOne(ctx context.Context, t *ticket, sub *waiterSubscription, i int, name string) error {
-	c := gq.core
-	master, ok := gq.queueMaster(name)
+func (gq *GlobalQueues) enterOne(ctx context.Context, w *Waiter, i int, name string) error {
+	c, t := gq.core, &w.ticket
+	master, ok := gq.QueueMaster(name)
 	if !ok {
 		return errNoQueue
 	}
@@ -182,13 +196,13 @@ func (gq *globalQueues) enterOne(ctx context.Context, t *ticket, sub *waiterSubs
 	at := &t.entries[i]
 	if at.master != master { // another master is the queue master now
 		gq.endEntry(at, t.id)
-		sub.End()
+		w.End()
 		at.master = master
 	}
-	k := c.round.Take()
-	defer c.round.Put(k)
-	kind.EnterQueue(&k.Request, at.key, t.id, c.now()-t.since, t.owner)
-	v, err := gq.askMaster(ctx, sub, k, master)
+	k := c.Round.Take()
+	defer c.Round.Put(k)
+	kind.EnterQueue(&k.Request, at.key, t.id, c.Now()-t.since, t.owner)
+	v, err := gq.askMaster(ctx, w, k, master)
 	if err != nil {
 		return err
 	}
@@ -199,34 +213,36 @@ func (gq *globalQueues) enterOne(ctx context.Context, t *ticket, sub *waiterSubs
 
 // renew renews the entries of the heads. It waits for no answer, as the heads contend whatever the queues say. It
 // wakes a waiter if the master of one of its entries is no longer the queue master.
-func (gq *globalQueues) renew() {
+func (gq *GlobalQueues) renew() {
 	gq.mu.Lock()
 	defer gq.mu.Unlock()
 	if len(gq.heads) == 0 {
 		return
 	}
-	gq.timer.Reset(entryPause)
+	gq.timer.Reset(EntryPause)
 	c := gq.core
-	r := c.round.TakeStates()
-	defer c.round.PutStates(r)
-	for t, sub := range gq.heads {
+	r := c.Round.TakeStates()
+	defer c.Round.PutStates(r)
+	for w := range gq.heads {
+		t := &w.ticket
 		for i := range t.entries {
 			at := &t.entries[i]
 			if master, ok := gq.queueMasterOf(at.name, r.States); !ok || master != at.master {
 				t.moved.Store(true)
-				sub.Wake()
+				w.Wake()
 				break
 			}
 		}
 	}
-	k := c.round.Take()
-	defer c.round.Put(k)
+	k := c.Round.Take()
+	defer c.Round.Put(k)
 	for master := range r.States {
 		kind.BeginRenewals(&k.Request)
-		for t := range gq.heads {
+		for w := range gq.heads {
+			t := &w.ticket
 			for i := range t.entries {
 				if at := &t.entries[i]; at.master == master {
-					kind.AppendRenewal(&k.Request, at.key, t.id, c.now()-t.since, t.owner)
+					kind.AppendRenewal(&k.Request, at.key, t.id, c.Now()-t.since, t.owner)
 				}
 				if len(k.Request.Command) > renewalBatch {
 					gq.send(k, master, 0)
@@ -242,36 +258,35 @@ func (gq *globalQueues) renew() {
 
 // send sends a request to one master, and waits for no answer. If persist is not zero and the master is away, the
 // master gets the request if it is back within that time.
-func (gq *globalQueues) send(k *round.Call, master int, persist time.Duration) {
+func (gq *GlobalQueues) send(k *round.Call, master int, persist time.Duration) {
 	k.Prepare(0)
 	k.Op.Only, k.Op.Quorum, k.Op.Persist = mux.Set(0).With(master), 1, persist
-	gq.core.round.Mux.Send(&k.Op)
+	gq.core.Round.Mux.Send(&k.Op)
 }
 
-// othersWait makes a question of one round ask the queue master of a name whether anybody but this client's writers
-// stands in its queue: yes if nobody does. It returns false if there is no such master. A waiter of this client that is
-// in the queue is the next in its local queue, too.
-func (gq *globalQueues) othersWait(q *question, name string) bool {
-	master, ok := gq.queueMaster(name)
+// AskOthers makes a call ask the queue master of a name whether anybody but this client's writers stands in its queue: yes
+// if nobody does. It returns false if there is no such master. A waiter of this client that is in the queue is the next in
+// its local queue, too.
+func (gq *GlobalQueues) AskOthers(k *round.Call, name string) bool {
+	master, ok := gq.QueueMaster(name)
 	if !ok {
 		return false
 	}
-	q.refused, _ = gq.subscriptions.contention(name)
-	kind.AskOthers(&q.Request, name, gq.tag)
-	q.Prepare(0)
-	q.Op.Only, q.Op.Quorum = mux.Set(0).With(master), 1
+	kind.AskOthers(&k.Request, name, gq.tag)
+	k.Prepare(0)
+	k.Op.Only, k.Op.Quorum = mux.Set(0).With(master), 1
 	return true
 }
 
-// queueMaster returns the queue master of a name. It is the same for all clients that see the same masters up. ok is
+// QueueMaster returns the queue master of a name. It is the same for all clients that see the same masters up. ok is
 // false if there is no such master, or if its queues are not used now, or if the queue would be another lock's, too.
-func (gq *globalQueues) queueMaster(name string) (master int, ok bool) {
-	r := gq.core.round.TakeStates()
-	defer gq.core.round.PutStates(r)
+func (gq *GlobalQueues) QueueMaster(name string) (master int, ok bool) {
+	r := gq.core.Round.TakeStates()
+	defer gq.core.Round.PutStates(r)
 	return gq.queueMasterOf(name, r.States)
 }
 
-func (gq *globalQueues) queueMasterOf(name string, states []mux.State) (master int, ok bool) {
+func (gq *GlobalQueues) queueMasterOf(name string, states []mux.State) (master int, ok bool) {
 	if kind.Ambiguous(name) {
 		return 0, false
 	}
@@ -285,7 +300,7 @@ func (gq *globalQueues) queueMasterOf(name string, states []mux.State) (master i
 			master, best, ok = i, h, true
 		}
 	}
-	return master, ok && gq.core.now() >= time.Duration(gq.avoidUntil[master].Load())
+	return master, ok && gq.core.Now() >= time.Duration(gq.avoidUntil[master].Load())
 }
 
 // weight returns the weight of a master in the order for a name: the least comes first. The order is by a hash of
@@ -311,35 +326,36 @@ func hash(a, b string) uint64 {
 
 // awaitPredecessor subscribes the waiter to the notice of its predecessor. It reports whether the notice is there. If
 // so, the master will notify of its end. The errors are those of enterOne.
-func (gq *globalQueues) awaitPredecessor(ctx context.Context, t *ticket, sub *waiterSubscription, i int) (there bool, err error) {
+func (gq *GlobalQueues) awaitPredecessor(ctx context.Context, w *Waiter, i int) (there bool, err error) {
+	t := &w.ticket
 	at := &t.entries[i]
 	t.predecessorNotice = kind.AppendNoticeKey(t.predecessorNotice[:0], at.key, t.predecessor)
-	if sub.ListensTo(t.predecessorNotice) {
+	if w.ListensTo(t.predecessorNotice) {
 		return true, nil // the master has promised it already
 	}
 	t.restraint.Learn(!bytes.Equal(t.predecessorNotice, t.awaited))
 	t.predecessorNotice, t.awaited = t.awaited, t.predecessorNotice
 	notice := unsafe.String(unsafe.SliceData(t.awaited), len(t.awaited))
-	sub.Listen(1, 1, notice)
-	k := gq.core.round.Take()
-	defer gq.core.round.Put(k)
+	w.Listen(1, 1, notice)
+	k := gq.core.Round.Take()
+	defer gq.core.Round.Put(k)
 	k.Request.Reset()
 	kind.Plain{}.Look(&k.Request, notice)
-	v, err := gq.askMaster(ctx, sub, k, at.master)
+	v, err := gq.askMaster(ctx, w, k, at.master)
 	if err == nil && v.Verdict == mux.VerdictNo {
 		return true, nil
 	}
-	sub.End()
+	w.End()
 	return false, err
 }
 
 // askMaster asks one master, with a short timeout. It returns errNoQueue if the master gives no proper answer. Unless
 // only this queue is at fault, the client does not use the master's queues for a while then.
-func (gq *globalQueues) askMaster(ctx context.Context, sub *waiterSubscription, k *round.Call, master int) (*mux.Vote, error) {
+func (gq *GlobalQueues) askMaster(ctx context.Context, w *Waiter, k *round.Call, master int) (*mux.Vote, error) {
 	c := gq.core
-	k.Prepare(c.round.ShortTimeout(entryPause/2, minQueueTimeout))
+	k.Prepare(c.Round.ShortTimeout(EntryPause/2, minQueueTimeout))
 	k.Op.Only, k.Op.Quorum, k.Op.Keep = mux.Set(0).With(master), 1, true
-	if err := sub.ask(ctx, c, k); err != nil && err != mux.ErrTimeout {
+	if err := w.Ask(ctx, k); err != nil && err != mux.ErrTimeout {
 		return nil, err
 	}
 	v := &k.Op.Votes[master]
@@ -348,38 +364,39 @@ func (gq *globalQueues) askMaster(ctx context.Context, sub *waiterSubscription, 
 	}
 	var reply *mux.ReplyError
 	switch {
-	case v.Err != nil && permanent(v.Err): // few lines in the master's ACL LOG
-		gq.avoidUntil[master].Store(int64(c.now() + refusedPause))
+	case v.Err != nil && gq.core.Refused(v.Err): // few lines in the master's ACL LOG
+		gq.avoidUntil[master].Store(int64(c.Now() + refusedPause))
 	case !errors.As(v.Err, &reply): // an error reply concerns this queue alone: its key has the wrong type
-		gq.avoidUntil[master].Store(int64(c.now() + entryPause))
+		gq.avoidUntil[master].Store(int64(c.Now() + EntryPause))
 	}
 	return nil, errNoQueue
 }
 
-// askPlace asks for the waiter's place in the queue that it entered last. It waits for no answer: readPlace does. It
+// AskPlace asks for the waiter's place in the queue that it entered last. It waits for no answer: ReadPlace does. It
 // returns nil if the waiter is in no queue. The question goes out before the leave of a waiter that gives up, so it costs
 // that no round trip of its own.
-func (gq *globalQueues) askPlace(t *ticket, timeout time.Duration) *round.Call {
+func (gq *GlobalQueues) AskPlace(w *Waiter, timeout time.Duration) *round.Call {
+	t := &w.ticket
 	if len(t.entries) == 0 {
 		return nil
 	}
-	k := gq.core.round.Take()
+	k := gq.core.Round.Take()
 	at := &t.entries[len(t.entries)-1]
 	kind.AskPlace(&k.Request, at.key, t.id)
 	k.Prepare(timeout)
 	k.Op.Only, k.Op.Quorum, k.Op.Keep = mux.Set(0).With(at.master), 1, true
-	gq.core.round.Post(k)
+	gq.core.Round.Post(k)
 	return k
 }
 
-// readPlace returns the answer to askPlace: the place, from 1 on, and how many are in the queue. Both are 0 if they are
+// ReadPlace returns the answer to AskPlace: the place, from 1 on, and how many are in the queue. Both are 0 if they are
 // not known.
-func (gq *globalQueues) readPlace(k *round.Call) (place, of int) {
+func (gq *GlobalQueues) ReadPlace(k *round.Call) (place, of int) {
 	if k == nil {
 		return 0, 0
 	}
-	defer gq.core.round.Put(k)
-	if gq.core.round.Mux.Wait(context.Background(), &k.Op) != nil { // it has a short timeout
+	defer gq.core.Round.Put(k)
+	if gq.core.Round.Mux.Wait(context.Background(), &k.Op) != nil { // it has a short timeout
 		return 0, 0
 	}
 	for i := range k.Op.Votes {
@@ -396,16 +413,16 @@ func (gq *globalQueues) readPlace(k *round.Call) (place, of int) {
 	return place, of
 }
 
-// leave has the waiter leave all queues, if it is in any, and waits for no answer.
-func (gq *globalQueues) leave(t *ticket) {
-	if len(t.entries) == 0 {
+// Leave has the waiter leave all queues, if it is in any, and waits for no answer.
+func (gq *GlobalQueues) Leave(w *Waiter) {
+	if len(w.ticket.entries) == 0 {
 		return
 	}
-	gq.setHead(t, nil)
-	gq.leaveFrom(t, 0)
+	gq.setHead(w, false)
+	gq.leaveFrom(&w.ticket, 0)
 }
 
-func (gq *globalQueues) leaveFrom(t *ticket, i int) {
+func (gq *GlobalQueues) leaveFrom(t *ticket, i int) {
 	if i < len(t.entries) {
 		for j := range t.entries[i:] {
 			gq.endEntry(&t.entries[i+j], t.id)
@@ -420,7 +437,7 @@ func (gq *globalQueues) leaveFrom(t *ticket, i int) {
 
 // countIn and countOut count the waiters that have an entry. countIn returns false, and does not count the waiter, if
 // the client is being closed.
-func (gq *globalQueues) countIn() bool {
+func (gq *GlobalQueues) countIn() bool {
 	gq.mu.Lock()
 	defer gq.mu.Unlock()
 	if gq.drained != nil {
@@ -430,7 +447,7 @@ func (gq *globalQueues) countIn() bool {
 	return true
 }
 
-func (gq *globalQueues) countOut() {
+func (gq *GlobalQueues) countOut() {
 	gq.mu.Lock()
 	defer gq.mu.Unlock()
 	if gq.queued--; gq.queued == 0 && gq.drained != nil {
@@ -438,9 +455,9 @@ func (gq *globalQueues) countOut() {
 	}
 }
 
-// close waits until no waiter has an entry, but for closeLinger at most: a context can delay the
+// Close waits until no waiter has an entry, but for closeLinger at most: a context can delay the
 // waiters, and the entries end by themselves.
-func (gq *globalQueues) close() {
+func (gq *GlobalQueues) Close() {
 	gq.mu.Lock()
 	if gq.drained != nil {
 		gq.mu.Unlock()
@@ -464,10 +481,10 @@ func (gq *globalQueues) close() {
 
 // endEntry ends an entry, even while the client is being closed. It is persistent for the entry's life, after which
 // the entry has ended anyway.
-func (gq *globalQueues) endEntry(at *entry, id []byte) {
+func (gq *GlobalQueues) endEntry(at *entry, id []byte) {
 	c := gq.core
-	k := c.round.Take()
-	defer c.round.Put(k)
+	k := c.Round.Take()
+	defer c.Round.Put(k)
 	kind.LeaveQueue(&k.Request, at.key, id)
 	gq.send(k, at.master, kind.EntryLife)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/line"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -73,7 +74,7 @@ func TestWaiterLearnsOfAReleaseThatLeavesSilentMastersOnly(t *testing.T) {
 	var seen atomic.Bool
 	waiter.events.hook(behind.Wait, func(*Event) { seen.Store(true) })
 	// Refused by all four, the waiter would be woken by three of them.
-	waiter.subscriptions.noteRefused(waiter.now(), "k")
+	waiter.looks.NoteRefused(waiter.now(), "k")
 	go func() { done <- waiter.NewMutex("k", 30*time.Second).Lock(t.Context()) }()
 	require.Eventually(t, seen.Load, hanging, 5*time.Millisecond)
 	asleep(t, waiter, "k")
@@ -145,19 +146,19 @@ func TestAWaiterLooksForwardToTheSlotThatEndsFirst(t *testing.T) {
 			command(t, masters, i, "SET", fmt.Sprintf("{k}:permit:%d/3", slot+1), "another's", "PX", ttl)
 		}
 	}
-	m, w := c.NewMutex("k", 30*time.Second, WithPermits(3)), newSubscription(&c.core)
-	w.Listen(m.spec.Slots(), c.subscriptions.quorum, m.spec.Names()...)
+	m, w := c.NewMutex("k", 30*time.Second, WithPermits(3)), line.NewWaiter(&c.line)
+	c.looks.Listen(w, &m.spec)
 	defer w.End()
-	var p lookResult
+	var p line.LookResult
 	require.Eventually(t, func() bool { // a look is brief, and a busy machine may not answer it
 		var err error
-		p, err = c.subscriptions.look(t.Context(), &m.spec, w)
+		p, err = c.looks.Look(t.Context(), &m.spec, w)
 		require.NoError(t, err)
-		require.False(t, p.free)
-		return p.held
+		require.False(t, p.Free)
+		return p.Held
 	}, hanging, 5*time.Millisecond)
-	require.Equal(t, 1, p.slot)
-	require.LessOrEqual(t, p.at-c.now(), 10*time.Second+expirySlack)
+	require.Equal(t, 1, p.Slot)
+	require.LessOrEqual(t, p.At-c.now(), 10*time.Second+line.ExpirySlack)
 }
 
 // Each slot counts: what is not known of one may be that it is free, and nobody says that all are held.
@@ -177,19 +178,19 @@ func TestOneSlotThatIsNotKnownIsWaitedFor(t *testing.T) {
 	}
 	masters.Pause(2)
 	for open := 1; open <= 2; open++ {
-		m, w := c.NewMutex(fmt.Sprint("k", open), 30*time.Second, WithPermits(2)), newSubscription(&c.core)
+		m, w := c.NewMutex(fmt.Sprint("k", open), 30*time.Second, WithPermits(2)), line.NewWaiter(&c.line)
 		m.spec.Timeout = timeout
 		for range 4 { // it looks at them in any order
 			began := c.now()
-			_, found := c.subscriptions.find(t.Context(), &m.spec, nil)
+			_, found := c.looks.Find(t.Context(), &m.spec, nil)
 			require.False(t, found)
 			require.GreaterOrEqual(t, c.now()-began, timeout, "the last one may say that %d is free", open)
 		}
-		w.Listen(m.spec.Slots(), c.subscriptions.quorum, m.spec.Names()...)
-		p, err := c.subscriptions.look(t.Context(), &m.spec, w)
+		c.looks.Listen(w, &m.spec)
+		p, err := c.looks.Look(t.Context(), &m.spec, w)
 		w.End()
 		require.NoError(t, err)
-		require.False(t, p.held, "%d may be free", open)
+		require.False(t, p.Held, "%d may be free", open)
 	}
 	masters.Resume(2)
 }
@@ -201,13 +202,13 @@ func TestALookKnowsNothingOfTheOneBefore(t *testing.T) {
 		for i := range 5 {
 			at(masters, i, "another's", time.Hour)
 		}
-		m, w := c.NewMutex("k", ttl), newSubscription(&c.core)
+		m, w := c.NewMutex("k", ttl), line.NewWaiter(&c.line)
 		notifies := func() bool {
-			w.Listen(m.spec.Slots(), c.subscriptions.quorum, m.spec.Names()...)
+			c.looks.Listen(w, &m.spec)
 			defer w.End()
-			p, err := c.subscriptions.look(t.Context(), &m.spec, w)
+			p, err := c.looks.Look(t.Context(), &m.spec, w)
 			require.NoError(t, err)
-			return p.willNotify
+			return p.WillNotify
 		}
 		for range 10 { // not each time what was used before is used again
 			r.turn(&r.silent, true)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/redlock/internal/line"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -113,7 +114,7 @@ func (s *slowdown) listen(t *testing.T) string {
 
 // sleeps has the waiter of a watch sleep again and again, until the test ends. It returns what says
 // that it was woken since.
-func sleeps(t *testing.T, w *waiterSubscription) <-chan struct{} {
+func sleeps(t *testing.T, w *line.Waiter) <-chan struct{} {
 	t.Helper()
 	woken := make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -24,7 +24,7 @@ func TestContendedKeyIsLookedAtFirst(t *testing.T) {
 				masters := &notifiedRounds{fakeRounds: r, client: client, silent: c.silent}
 				client.round.Mux = masters
 				if c.contended {
-					client.subscriptions.noteRefused(client.now(), "k")
+					client.looks.NoteRefused(client.now(), "k")
 				}
 				since := r.now()
 				require.NoError(t, client.NewMutex("k", ttl).Lock(t.Context()))
@@ -45,7 +45,7 @@ func TestContendedKeyIsSoWhenItIsReleased(t *testing.T) {
 			for _, before := range []bool{true, false} {
 				m := c.NewMutex("k", time.Hour, opts...)
 				if before {
-					c.subscriptions.noteRefused(c.now(), m.spec.Names()...)
+					c.looks.NoteRefused(c.now(), m.spec.Names()...)
 					time.Sleep(time.Millisecond)
 				}
 				require.NoError(t, m.TryLock(t.Context()))
@@ -55,9 +55,9 @@ func TestContendedKeyIsSoWhenItIsReleased(t *testing.T) {
 					cancel()
 				}
 				time.Sleep(contendedFor)
-				require.False(t, c.subscriptions.contended(c.now(), m.spec.Names()...))
+				require.False(t, c.looks.Contended(c.now(), m.spec.Names()...))
 				require.NoError(t, m.Unlock(t.Context()))
-				require.Equal(t, !before, c.subscriptions.contended(c.now(), "k"))
+				require.Equal(t, !before, c.looks.Contended(c.now(), "k"))
 				time.Sleep(contendedFor)
 			}
 		}
@@ -93,7 +93,7 @@ func TestWhoLosesRacesDoesNotSettleForLong(t *testing.T) {
 					}, all(3)...)
 				}
 				client.round.Mux = tracked
-				client.subscriptions.noteRefused(client.now(), "k")
+				client.looks.NoteRefused(client.now(), "k")
 				since := r.now()
 				require.NoError(t, client.NewMutex("k", ttl).Lock(t.Context()))
 				require.Equal(t, 31, looks)

@@ -1,0 +1,61 @@
+package line
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/round"
+	"github.com/stretchr/testify/require"
+)
+
+// states are the masters of a mux that does nothing.
+type states struct {
+	round.Mux
+	all []mux.State
+}
+
+func (s *states) AppendMasters(dst []mux.State) []mux.State { return append(dst, s.all...) }
+
+// All clients that see the same masters up have one queue master for a name: the first in an order by the servers' own
+// identities, whatever their addresses are to a client.
+func TestQueueMasterIsTheFirstThatIsUp(t *testing.T) {
+	masters := new(states)
+	c := &Core{Round: &round.Core{Mux: masters}, Now: func() time.Duration { return time.Hour }, Masters: 5}
+	c.Round.Init(time.Hour)
+	var gq GlobalQueues
+	gq.Init(c)
+	for i := range c.Masters {
+		s := mux.State{Addr: fmt.Sprint("here:", i), Phase: mux.Up}
+		s.Server.RunID, s.Server.Tracking = fmt.Sprint("run", i), true
+		masters.all = append(masters.all, s)
+	}
+	used := map[int]bool{}
+	for n := range 100 {
+		name := fmt.Sprint("k", n)
+		order := []int{0, 1, 2, 3, 4}
+		slices.SortFunc(order, func(a, b int) int { return cmp.Compare(weight(name, &masters.all[a]), weight(name, &masters.all[b])) })
+		for lost := range c.Masters {
+			master, ok := gq.QueueMaster(name)
+			require.True(t, ok)
+			require.Equal(t, order[lost], master)
+			masters.all[master].Addr = "there" + masters.all[master].Addr
+			again, _ := gq.QueueMaster(name)
+			require.Equal(t, master, again)
+			used[master] = used[master] || lost == 0
+			masters.all[master].Phase = mux.Down
+		}
+		_, ok := gq.QueueMaster(name)
+		require.False(t, ok)
+		for i := range masters.all {
+			masters.all[i].Phase = mux.Up
+		}
+	}
+	require.Len(t, used, c.Masters)
+	for i := range c.Masters {
+		require.True(t, used[i], "master %d has no queue", i)
+	}
+}
