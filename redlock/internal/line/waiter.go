@@ -14,7 +14,7 @@ import (
 // A Waiter is one goroutine in Lock, with its places in the queues. It listens to a lock, or to the notice of its
 // predecessor in a global queue.
 type Waiter struct {
-	tracking.Listener
+	listener
 	core *Core
 
 	entries   []localEntry // in the queue of each of its keys, in their order
@@ -31,6 +31,8 @@ type Waiter struct {
 	askMu  sync.Mutex            // under it only the lock of the mux is taken
 	asking *mux.Op               // that it waits for, unless it is given a lock; nil if it waits for none
 }
+
+type listener = tracking.Listener
 
 // A Given is a lock that can be given to a waiter.
 type Given struct {
@@ -146,10 +148,10 @@ func (w *Waiter) asked() {
 // AtHead reports whether the waiter is the head of all its global queues.
 func (w *Waiter) AtHead() bool { return w.ticket.atHead }
 
-// Doubt has the waiter, which may have lost its entry, enter the global queues again when it is next to.
+// Doubt has the waiter enter the global queues again before it contends: it may have lost its entry.
 func (w *Waiter) Doubt() { w.ticket.atHead = false }
 
-// Moved reports whether the waiter was the head, and a queue has another master now, and makes it enter again.
+// Moved reports whether the waiter was the head, and a queue has another master since. Then the waiter is in Doubt.
 func (w *Waiter) Moved() bool {
 	if !w.ticket.moved.Swap(false) || !w.ticket.atHead {
 		return false
