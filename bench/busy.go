@@ -37,7 +37,7 @@ func pollingFloor() Contestant {
 func busyCases(with func(name, about string, change func(k *Case)) Case) []Case {
 	beside := func(name, about string, change func(k *Case)) Case {
 		return with("busy-"+name, about, func(k *Case) {
-			k.group, k.least = groupBusy, 100*time.Millisecond
+			k.group, k.table, k.least = groupBusy, Result.writeBusy, 100*time.Millisecond
 			change(k)
 		})
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"path"
 	"strings"
@@ -32,8 +33,9 @@ type Case struct {
 	peers  peers                // who of the peers take part; nil: all that can
 	group  string               // of the contestants that are measured against redburst; "": those of no group
 	metric metric
-	least  time.Duration // a slice is at least so long
-	spend  time.Duration // no round begins after that, if there are enough; 0: the rounds are counted
+	table  func(r Result, b *bytes.Buffer) // the report's; nil: Result.writeLatency
+	least  time.Duration                   // a slice is at least so long
+	spend  time.Duration                   // no round begins after that, if there are enough; 0: the rounds are counted
 }
 
 // peers say which peers a case is for: where it takes long, or where some modes of a peer cannot be its
@@ -144,17 +146,20 @@ func Cases() []Case {
 		with("durable-everysec-goroutines=256", "the same with 256 goroutines, a key each", durable("everysec", 256)),
 		with("extend", "one goroutine extends one held lock", func(k *Case) { k.op = extend }),
 		with("fence", "a lock with a fence and one without: one caller, 256 goroutines with a key each, and five processes that want one lock", func(k *Case) {
-			k.drive, k.group, k.least, k.rounds = compareFence, groupFence, 200*time.Millisecond, leastRounds
+			k.drive, k.group, k.table, k.least, k.rounds = compareFence, groupFence, Result.writeFence, 200*time.Millisecond, leastRounds
 		}),
-		with("release", "one caller takes a lock and releases it, and waits for the release or not", func(k *Case) { k.group = groupRelease }),
-		with("release-N=1", "the same on one master", func(k *Case) { k.group, k.N = groupRelease, 1 }),
-		with("release-delay=1ms", "the same with masters 1 ms away", func(k *Case) { k.group, k.Delay = groupRelease, time.Millisecond }),
+		with("fence-hot=64", "64 goroutines of one process take one lock again and again, with a fence and without", fencedHot(64)),
+		with("fence-hot=1024", "the same with 1024 goroutines", fencedHot(1024)),
+		with("release", "one caller takes a lock and releases it, and waits for the release or not", released),
+		with("release-N=1", "the same on one master", func(k *Case) { released(k); k.N = 1 }),
+		with("release-delay=1ms", "the same with masters 1 ms away", func(k *Case) { released(k); k.Delay = time.Millisecond }),
 		with("release-durable", "the same with masters that have each change on their disk before they answer", func(k *Case) {
 			durable("always", 1)(k)
-			k.group, k.peers = groupRelease, nil
+			released(k)
 		}),
 		with("release-goroutines=256", "256 goroutines, a key each", func(k *Case) {
-			k.group, k.Goroutines, k.Keys, k.metric, k.least = groupRelease, 256, 256, mean, 200*time.Millisecond
+			released(k)
+			k.Goroutines, k.Keys, k.metric, k.least = 256, 256, mean, 200*time.Millisecond
 		}),
 		with("handover", "a lock passes from one process to another that waits for it; from the call of Unlock to the return of Lock", handedOver),
 		with("handover-N=1", "the same on one master", func(k *Case) { handedOver(k); k.N, k.peers = 1, k.peers.and(wholeRounds) }),
@@ -165,17 +170,17 @@ func Cases() []Case {
 		with("handover-processes=2", "2 processes want one lock again and again and hold it for 1 ms; from the call of Unlock to the return of the next process's Lock",
 			func(k *Case) {
 				k.Processes, k.Hold = 2, time.Millisecond
-				k.drive, k.waits, k.peers, k.least = passRound, true, sampled, 1500*time.Millisecond
+				k.drive, k.waits, k.peers, k.table, k.least = passRound, true, sampled, Result.writeRounds, 1500*time.Millisecond
 			}),
 		with("leader-resigns", "three processes want to lead, with a TTL of 3 s; from the moment at which the leader steps down until another leads", leads(leaderResigns, 10*time.Second)),
 		with("leader-killed", "the same, from the leader's end by SIGKILL until another leads", leads(leaderKilled, 18*time.Second)),
 		with("waiting", "1,000 goroutines wait for 1,000 keys that another holds", func(k *Case) {
 			k.Keys, k.Goroutines = 1000, 1000
-			k.drive, k.waits, k.peers, k.rounds, k.metric, k.least = await, true, sampled, 1, cpuMetric, 10*time.Second
+			k.drive, k.waits, k.peers, k.rounds, k.metric, k.table, k.least = await, true, sampled, 1, cpuMetric, Result.writeWaiting, 10*time.Second
 		}),
 		with("renew", "10,000 locks (1,000 in a quick run) are held and renewed every third of their TTL", func(k *Case) {
 			k.Keys, k.Goroutines = 10_000, 64
-			k.drive, k.many, k.peers, k.rounds, k.metric, k.least = renew, true, wholeRounds, 1, cpuMetric, lockTTL
+			k.drive, k.many, k.peers, k.rounds, k.metric, k.table, k.least = renew, true, wholeRounds, 1, cpuMetric, Result.writeRenewal, lockTTL
 		}),
 	)
 	return cases
@@ -198,6 +203,15 @@ func durable(fsync string, goroutines int) func(k *Case) {
 		}
 	}
 }
+
+func fencedHot(goroutines int) func(k *Case) {
+	return func(k *Case) {
+		hot(k, goroutines)
+		k.group, k.table = groupFence, Result.writeBeside
+	}
+}
+
+func released(k *Case) { k.group, k.table = groupRelease, Result.writeBeside }
 
 func handedOver(k *Case) {
 	k.note = "What makes some of them long is the machine. In a trace of about 570 on two busy processors, nearly each of more than 5 ms " +

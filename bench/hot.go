@@ -17,12 +17,16 @@ func hotCases(with func(name, about string, change func(k *Case)) Case) (cases [
 			}
 			cases = append(cases, with(name, fmt.Sprintf("%d goroutines of one process take one lock again and again, on %s; Lock and Unlock together", g, masterCount(n)),
 				func(k *Case) {
-					k.N, k.Goroutines = n, g
-					k.op, k.waits, k.peers, k.metric, k.least = goRound, true, hasty, mean, 200*time.Millisecond
+					k.N = n
+					hot(k, g)
 				}))
 		}
 	}
 	return cases
+}
+
+func hot(k *Case, goroutines int) {
+	k.Goroutines, k.op, k.waits, k.peers, k.metric, k.least = goroutines, goRound, true, hasty, mean, 200*time.Millisecond
 }
 
 // goRound is Lock and Unlock, together. Whoever still waits at the end is not counted: what counts is how many had the

@@ -25,7 +25,7 @@ const candidates = 3 // processes that want to lead
 
 func leads(end func(r *slice) error, least time.Duration) func(k *Case) {
 	return func(k *Case) {
-		k.drive, k.waits, k.group, k.TTL, k.least, k.rounds = end, true, groupLead, leadTTL, least, 1
+		k.drive, k.waits, k.group, k.table, k.TTL, k.least, k.rounds = end, true, groupLead, Result.writeTimes, leadTTL, least, 1
 	}
 }
 

@@ -213,24 +213,14 @@ func (r Report) markdown(picture string) []byte {
 		if res.Case.note != "" {
 			fmt.Fprintf(&b, "%s\n\n", res.Case.note)
 		}
-		switch k := res.Case; {
-		case k.group == groupFence:
-			res.writeFence(&b)
-		case k.group == groupBusy:
-			res.writeBusy(&b)
-		case k.group == groupRelease:
-			res.writeBeside(&b)
-		case k.group == groupLead:
-			res.writeLead(&b)
-		case k.Processes > 0:
-			res.writeRounds(&b)
-		case k.many:
-			res.writeRenewal(&b)
-		case k.metric.Name == cpuMetric.Name:
-			res.writeWaiting(&b)
-		default:
-			res.writeLatency(&b)
+		if slices.ContainsFunc(res.Contestants, func(c Contestant) bool { return strings.HasPrefix(c.Name, "etcd-") }) {
+			fmt.Fprintf(&b, "etcd has %d members here, and writes its log to the disk of this machine.\n\n", etcdMembers)
 		}
+		table := res.Case.table
+		if table == nil {
+			table = Result.writeLatency
+		}
+		table(res, &b)
 		if res.Case.harms() {
 			res.writePrice(&b)
 		}
@@ -309,12 +299,15 @@ func (r Result) writePrice(b *bytes.Buffer) {
 	}
 }
 
-func (r Result) writeLead(b *bytes.Buffer) {
-	fmt.Fprintf(b, "etcd has %d members here, and writes its log to the disk of this machine.\n\n", etcdMembers)
-	b.WriteString("| contestant | p50 | least | greatest | leaders | failed |\n|---|---:|---:|---:|---:|---:|\n")
+// writeTimes writes the table of what takes long, and happens a few times.
+func (r Result) writeTimes(b *bytes.Buffer) {
+	b.WriteString("The ratios compare figures of the same round.\n\n" +
+		"| contestant | p50 | ÷ redburst | least | greatest | times | failed |\n|---|---:|---:|---:|---:|---:|---:|\n")
 	for i, c := range r.Contestants {
 		s := r.Total(i)
-		fmt.Fprintf(b, "| %s | %s | %s | %s | %d | %s |\n", c.Name, short(s.Quantile(0.5)), short(s.Quantile(0)), short(s.Quantile(1)), s.Ops(), failedCell(s))
+		fmt.Fprintf(b, "| %s |", c.Name)
+		r.writeAgainst(b, i, p50.of, p50.of)
+		fmt.Fprintf(b, " %s | %s | %d | %s |\n", short(s.Quantile(0)), short(s.Quantile(1)), s.Ops(), failedCell(s))
 	}
 }
 
