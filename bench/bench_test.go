@@ -50,7 +50,7 @@ func BenchmarkTransport(b *testing.B) {
 }
 
 func BenchmarkDistance(b *testing.B) {
-	benchmarkCases(b, nameKey, "delay=1ms", "delay=5ms")
+	benchmarkCases(b, nameKey, "delay=1ms", "delay=10ms", "delay=50ms")
 }
 
 func BenchmarkExtend(b *testing.B) {

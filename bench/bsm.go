@@ -16,7 +16,7 @@ func openBsm(f *Fleet, goroutines int) (Locker, error) {
 }
 
 type bsmLocker struct {
-	client *goredis.Client
+	client goredis.UniversalClient
 	locks  *redislock.Client
 }
 

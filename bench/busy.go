@@ -41,6 +41,11 @@ func busyCases(with func(name, about string, change func(k *Case)) Case) []Case 
 			change(k)
 		})
 	}
+	away := func(ms time.Duration) Case {
+		return beside(fmt.Sprintf("delay=%dms", ms), fmt.Sprintf("masters %d ms away, where it must have switched itself off", ms), func(k *Case) {
+			k.Delay, k.least = ms*time.Millisecond, time.Second
+		})
+	}
 	return []Case{
 		beside("serial", fmt.Sprintf("one goroutine, five masters, with Config.BusyPoll of %v and without", busyLimit), func(*Case) {}),
 		beside("N=1", "the same on one master", func(k *Case) { k.N = 1 }),
@@ -48,9 +53,9 @@ func busyCases(with func(name, about string, change func(k *Case)) Case) []Case 
 		beside("paced", "the same on one master, with 500 µs between two pairs", func(k *Case) { k.N, k.op = 1, paced }),
 		beside("goroutines=32", "32 goroutines, a key each", func(k *Case) { k.Goroutines, k.Keys, k.metric = 32, 32, mean }),
 		beside("hung", "one of five masters hangs", func(k *Case) { k.Fault = Hung }),
-		beside("delay=1ms", "masters 1 ms away, where it must have switched itself off", func(k *Case) {
-			k.Delay, k.least = time.Millisecond, time.Second
-		}),
+		away(1),
+		away(10),
+		away(50),
 		beside("handover", "a lock passes from one process to another that waits for it", func(k *Case) {
 			handedOver(k)
 			k.peers = nil

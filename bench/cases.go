@@ -44,7 +44,7 @@ type peers func(c Contestant) bool
 
 var (
 	sampled  peers = func(c Contestant) bool { return c.sample }
-	failFast peers = func(c Contestant) bool { return c.failFast }
+	failFast peers = func(c Contestant) bool { return c.failFast || c.Name == byHand }
 	// On one master there is no minority to leave behind, and what leaves one behind does not renew all keys.
 	wholeRounds peers = func(c Contestant) bool { return !c.failFast }
 	hasty       peers = func(c Contestant) bool { return c.sample || c.patient || c.single }
@@ -139,7 +139,8 @@ func Cases() []Case {
 		with("unix-N=1", "one master, over a unix socket", func(k *Case) { k.Transport, k.N, k.peers = Unix, 1, wholeRounds }),
 		with("tls", "over TLS", func(k *Case) { k.Transport, k.peers = TLS, failFast }),
 		with("delay=1ms", "masters 1 ms away (a delaying proxy)", delayed(time.Millisecond)),
-		with("delay=5ms", "masters 5 ms away (a delaying proxy)", delayed(5*time.Millisecond)),
+		with("delay=10ms", "the same at 10 ms", delayed(10*time.Millisecond)),
+		with("delay=50ms", "the same at 50 ms", delayed(50*time.Millisecond)),
 		with("durable", "masters that have each change on their disk before they answer (appendfsync always)", durable("always", 1)),
 		with("durable-goroutines=256", "the same with 256 goroutines, a key each", durable("always", 256)),
 		with("durable-everysec", "masters that write each change, and have it on their disk within a second or two (appendfsync everysec)", durable("everysec", 1)),
@@ -192,7 +193,7 @@ func contended(k *Case) {
 }
 
 func delayed(by time.Duration) func(k *Case) {
-	return func(k *Case) { k.Delay, k.peers, k.least = by, failFast, 100*time.Millisecond }
+	return func(k *Case) { k.Delay, k.peers, k.least = by, failFast, max(100*time.Millisecond, 10*by) }
 }
 
 func durable(fsync string, goroutines int) func(k *Case) {

@@ -141,6 +141,7 @@ func Contestants() []Contestant {
 		}
 	}
 	return append(all,
+		Contestant{Name: byHand, Open: openByHand},
 		Contestant{Name: "bsm-redislock", Open: openBsm, single: true, waits: true, quick: true},
 		Contestant{Name: "rueidislock", Open: openRueidisLock, single: true, waits: true, quick: true})
 }

@@ -173,7 +173,7 @@ func TestTheReportSaysHowItIsMadeAgain(t *testing.T) {
 }
 
 func TestEveryKindOfCaseRuns(t *testing.T) {
-	names := "redburst*,redsync-goredis-quickretry,redsync-goredis-failfast-quickretry,redsync-goredis-failfast,rueidislock"
+	names := "redburst*,redsync-goredis-quickretry,redsync-goredis-failfast-quickretry,redsync-goredis-failfast,by-hand,rueidislock"
 	if haveEtcd() {
 		names += ",etcd-*"
 	}

@@ -113,7 +113,7 @@ func openGoRedis(e Endpoint, goroutines int) (redsyncredis.Pool, func() error, e
 	return redsyncgoredis.NewPool(c), c.Close, nil
 }
 
-func newGoRedis(e Endpoint, goroutines int) *goredis.Client {
+func newGoRedis(e Endpoint, goroutines int) goredis.UniversalClient {
 	goredis.SetLogger(silent{}) // it logs every failed dial, which takes time
 	return goredis.NewClient(&goredis.Options{
 		Network:               e.Network,

@@ -193,9 +193,10 @@ func (r Report) markdown(picture string) []byte {
 		"or, for several goroutines, one set for all, whose commands share their writes as redburst's do (batched). " +
 		"Peers have the pools and timeouts that their documentation advises; " +
 		"\"failfast\" returns at the quorum, \"quickretry\" tries again after 2.5 to 7.5 ms instead of 50 to 250 ms. " +
+		"\"by-hand\" is what articles show, and asks one master after the other, over go-redis. " +
 		"The best peer is the one with the lowest figure over the whole case. " +
 		"Modes that cannot be a peer's best do not take part everywhere. There is no failfast on one master, nor in renew, as it does not renew all keys. " +
-		"There is nothing else than failfast where the masters are another number or at a distance, are reached otherwise, or hang; " +
+		"There is nothing else than failfast and by-hand where the masters are another number or at a distance, are reached otherwise, or hang; " +
 		"but in hung one goes without, to show what that costs. Where Lock waits, one goes without quickretry. " +
 		"The cases waiting and handover-processes take one client.\n\n")
 
