@@ -25,17 +25,18 @@ type Case struct {
 	TTL        time.Duration // 0 means lockTTL
 	Hold       time.Duration // how long a lock is held, where Lock waits
 
-	op     func(r *slice) op    // what measure repeats
-	drive  func(r *slice) error // measure, or what a case does in its place
-	many   bool                 // more locks than the floor can have sockets for
-	waits  bool                 // uses Lock, which waits, so that only those take part that can
-	rounds int                  // so many will do, as each takes long; 0: as many as there are
-	peers  peers                // who of the peers take part; nil: all that can
-	group  string               // of the contestants that are measured against redburst; "": those of no group
-	metric metric
-	table  func(r Result, b *bytes.Buffer) // the report's; nil: Result.writeLatency
-	least  time.Duration                   // a slice is at least so long
-	spend  time.Duration                   // no round begins after that, if there are enough; 0: the rounds are counted
+	op      func(r *slice) op    // what measure repeats
+	drive   func(r *slice) error // measure, or what a case does in its place
+	many    bool                 // renews many locks; fewer in a quick run
+	noFloor bool                 // it is nothing that the floor can do
+	waits   bool                 // uses Lock, which waits, so that only those take part that can
+	rounds  int                  // so many will do, as each takes long; 0: as many as there are
+	peers   peers                // who of the peers take part; nil: all that can
+	group   string               // of the contestants that are measured against redburst; "": those of no group
+	metric  metric
+	table   func(r Result, b *bytes.Buffer) // the report's; nil: Result.writeLatency
+	least   time.Duration                   // a slice is at least so long
+	spend   time.Duration                   // no round begins after that, if there are enough; 0: the rounds are counted
 }
 
 // peers say which peers a case is for: where it takes long, or where some modes of a peer cannot be its
@@ -171,17 +172,19 @@ func Cases() []Case {
 		with("handover-processes=2", "2 processes want one lock again and again and hold it for 1 ms; from the call of Unlock to the return of the next process's Lock",
 			func(k *Case) {
 				k.Processes, k.Hold = 2, time.Millisecond
-				k.drive, k.waits, k.peers, k.table, k.least = passRound, true, sampled, Result.writeRounds, 1500*time.Millisecond
+				k.drive, k.noFloor, k.waits, k.peers, k.table, k.least = passRound, true, true, sampled, Result.writeRounds, 1500*time.Millisecond
 			}),
 		with("leader-resigns", "three processes want to lead, with a TTL of 3 s; from the moment at which the leader steps down until another leads", leads(leaderResigns, 10*time.Second)),
 		with("leader-killed", "the same, from the leader's end by SIGKILL until another leads", leads(leaderKilled, 18*time.Second)),
+		with("told", "another deletes a lock that is kept alive, with a TTL of 3 s, on all masters; from then until its holder knows", tolds),
+		with("told-revoked", "the same, and another client revokes the lock instead", func(k *Case) { tolds(k); k.group = groupRevoke }),
 		with("waiting", "1,000 goroutines wait for 1,000 keys that another holds", func(k *Case) {
 			k.Keys, k.Goroutines = 1000, 1000
 			k.drive, k.waits, k.peers, k.rounds, k.metric, k.table, k.least = await, true, sampled, 1, cpuMetric, Result.writeWaiting, 10*time.Second
 		}),
 		with("renew", "10,000 locks (1,000 in a quick run) are held and renewed every third of their TTL", func(k *Case) {
 			k.Keys, k.Goroutines = 10_000, 64
-			k.drive, k.many, k.peers, k.rounds, k.metric, k.table, k.least = renew, true, wholeRounds, 1, cpuMetric, Result.writeRenewal, lockTTL
+			k.drive, k.many, k.noFloor, k.peers, k.rounds, k.metric, k.table, k.least = renew, true, true, wholeRounds, 1, cpuMetric, Result.writeRenewal, lockTTL
 		}),
 	)
 	return cases

@@ -64,10 +64,10 @@ type Contestant struct {
 func (c Contestant) Takes(k Case) bool {
 	switch {
 	case c.single && k.N != 1,
+		c.Floor() && k.noFloor,
 		c.plain && k.Transport == TLS,
 		c.serial && k.Goroutines > 1,
 		c.shared && k.Goroutines == 1,
-		c.Floor() && (k.many || k.Processes > 0),
 		k.waits && !c.waits,
 		!k.waits && c.patient,
 		c.group != k.group && c.Name != ours:
@@ -106,6 +106,7 @@ func Contestants() []Contestant {
 		{Name: floor + "-handover", Open: openHandoverFloor, plain: true, serial: true, waits: true, patient: true, quick: true},
 		{Name: ours, Open: openRedburst(), waits: true, quick: true},
 		{Name: ours + "-fence", Open: openRedburst(redlock.WithFence()), waits: true, quick: true, group: groupFence},
+		{Name: ours + "-revoked", Open: openRedburst(), waits: true, quick: true, group: groupRevoke},
 	}
 	all = append(all, releasing(), polling(), pollingFloor())
 	if haveEtcd() {

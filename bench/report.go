@@ -198,7 +198,7 @@ func (r Report) markdown(picture string) []byte {
 		"Modes that cannot be a peer's best do not take part everywhere. There is no failfast on one master, nor in renew, as it does not renew all keys. " +
 		"There is nothing else than failfast and by-hand where the masters are another number or at a distance, are reached otherwise, or hang; " +
 		"but in hung one goes without, to show what that costs. Where Lock waits, one goes without quickretry. " +
-		"The cases waiting and handover-processes take one client.\n\n")
+		"The cases told, waiting and handover-processes take one client.\n\n")
 
 	fmt.Fprintf(&b, "## Summary\n\n| case | floor | redburst | best peer | %s | %s |\n|---|---:|---:|---:|---:|---:|\n", overFloor, peerOver)
 	for _, res := range r.Results {
