@@ -49,6 +49,10 @@ func BenchmarkTransport(b *testing.B) {
 	benchmarkCases(b, transportKey, string(Unix), string(TLS))
 }
 
+func BenchmarkCluster(b *testing.B) {
+	benchmarkCases(b, masterKey, "cluster", "cluster-N=3")
+}
+
 func BenchmarkDistance(b *testing.B) {
 	benchmarkCases(b, nameKey, "delay=1ms", "delay=10ms", "delay=50ms")
 }

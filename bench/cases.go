@@ -139,6 +139,8 @@ func Cases() []Case {
 		with("unix", "over unix sockets", func(k *Case) { k.Transport, k.peers = Unix, failFast }),
 		with("unix-N=1", "one master, over a unix socket", func(k *Case) { k.Transport, k.N, k.peers = Unix, 1, wholeRounds }),
 		with("tls", "over TLS", func(k *Case) { k.Transport, k.peers = TLS, failFast }),
+		with("cluster", "one Redis Cluster of three shards is the only master", func(k *Case) { k.Transport, k.N, k.peers = Cluster, 1, wholeRounds }),
+		with("cluster-N=3", "three masters, each of which is a Redis Cluster of three shards", func(k *Case) { k.Transport, k.N, k.peers = Cluster, 3, failFast }),
 		with("delay=1ms", "masters 1 ms away (a delaying proxy)", delayed(time.Millisecond)),
 		with("delay=10ms", "the same at 10 ms", delayed(10*time.Millisecond)),
 		with("delay=50ms", "the same at 50 ms", delayed(50*time.Millisecond)),

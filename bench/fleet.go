@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -23,6 +22,14 @@ const (
 	TCP  Transport = "tcp"
 	Unix Transport = "unix"
 	TLS  Transport = "tls"
+
+	// Over TCP each master is a Redis Cluster.
+	Cluster Transport = "cluster"
+)
+
+const (
+	clusterNetwork = "cluster" // of an Endpoint
+	clusterShards  = 3         // each has a master and a replica
 )
 
 // A Fault is what happens to the first master while a case is measured.
@@ -37,8 +44,8 @@ const (
 
 // An Endpoint is where a client connects to reach one master.
 type Endpoint struct {
-	Network string // "tcp" or "unix"
-	Addr    string
+	Network string      // "tcp", "unix" or clusterNetwork
+	Addr    string      // of a cluster: several, with commas
 	TLS     *tls.Config `json:"-"` // nil: none
 
 	// Other users of the machine, who lack it, do not use the masters meanwhile.
@@ -48,8 +55,8 @@ type Endpoint struct {
 // URL is the endpoint as redburst takes it.
 func (e Endpoint) URL() string {
 	switch {
-	case e.Network == "unix":
-		return "unix://:" + e.Password + "@" + e.Addr
+	case e.Network == "unix", e.Network == clusterNetwork:
+		return e.Network + "://:" + e.Password + "@" + e.Addr
 	case e.TLS != nil:
 		return "rediss://:" + e.Password + "@" + e.Addr
 	}
@@ -62,7 +69,8 @@ type Fleet struct {
 	TTL       time.Duration // of the locks; zero means lockTTL
 	rounds    *roundCount   // redburst's, if they are wanted
 	endpoints []Endpoint
-	masters   []*redlocktest.Masters // one each; none in the process of an heir
+	masters   []*redlocktest.Masters // one each, or a cluster's nodes, of which the even ones are masters; none in the process of an heir
+	clusters  *redlocktest.Clusters  // nil: none
 	files     string                 // of the TLS masters; "" for none
 	far       *far                   // nil: at no distance
 	questions int64                  // asked by Traffic
@@ -76,6 +84,9 @@ func StartFleet(k Case) (f *Fleet, err error) {
 			err = errors.Join(fmt.Errorf("start the masters: %w", err), f.Close())
 		}
 	}()
+	if k.Transport == Cluster {
+		return f, f.startClusters()
+	}
 	var cert pki
 	if k.Transport == TLS {
 		if f.files, err = os.MkdirTemp("", "redburst-bench-"); err != nil {
@@ -94,10 +105,12 @@ func StartFleet(k Case) (f *Fleet, err error) {
 			opts = append(opts, redlocktest.WithUnixSockets())
 		case TLS:
 			e.Network, e.TLS = "tcp", cert.client
-			if e.Addr, err = freeAddr(); err != nil {
+			ports, err := freePorts(1)
+			if err != nil {
 				return f, err
 			}
-			_, port, _ := net.SplitHostPort(e.Addr)
+			port := strconv.Itoa(ports[0])
+			e.Addr = "127.0.0.1:" + port
 			opts = append(opts, redlocktest.WithArgs("--tls-port", port, "--tls-auth-clients", "no",
 				"--tls-cert-file", cert.certFile, "--tls-key-file", cert.keyFile, "--tls-ca-cert-file", cert.certFile))
 		default:
@@ -128,10 +141,32 @@ func StartFleet(k Case) (f *Fleet, err error) {
 	return f, nil
 }
 
+func (f *Fleet) startClusters() (err error) {
+	password := rand.Text()
+	if f.clusters, err = redlocktest.RunClusters(f.N, clusterShards, redlocktest.WithPassword(password)); err != nil {
+		return err
+	}
+	for i, addr := range f.clusters.Addrs() {
+		nodes := f.clusters.Nodes(i)
+		f.masters = append(f.masters, nodes)
+		f.endpoints = append(f.endpoints, Endpoint{Network: clusterNetwork, Addr: strings.TrimPrefix(addr, "cluster://"), Password: password})
+		for j := range nodes.N() {
+			if err := pins.pinMaster(nodes.PID(j)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 func (f *Fleet) ttl() time.Duration { return cmp.Or(f.TTL, lockTTL) }
 
 // Close ends the masters.
 func (f *Fleet) Close() error {
+	if f.clusters != nil {
+		f.clusters.Close()
+		return nil
+	}
 	for _, m := range f.masters {
 		m.Close()
 	}
@@ -143,15 +178,6 @@ func (f *Fleet) Close() error {
 		err = errors.Join(err, os.RemoveAll(f.files))
 	}
 	return err
-}
-
-// freeAddr returns an address that nobody listened on a moment ago.
-func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
 }
 
 // URLs returns the addresses of all masters, as redburst takes them.
@@ -242,7 +268,9 @@ func (f *Fleet) Forget(fsync string) error {
 // Flush deletes all keys.
 func (f *Fleet) Flush() {
 	for _, m := range f.masters {
-		m.Flush(0)
+		for j := 0; j < m.N(); j += 2 {
+			m.Flush(j)
+		}
 	}
 }
 
@@ -271,18 +299,21 @@ func (f *Fleet) Traffic(fault Fault) (t Traffic, asked int, err error) {
 	for began, first := time.Now(), true; ; first = false {
 		last := t
 		f.questions++
-		t = Traffic{own: f.questions}
+		t, asked = Traffic{own: f.questions}, 0
 		for _, m := range healthy {
-			v, err := m.Do(0, "INFO", "stats")
-			if err != nil {
-				return t, 0, fmt.Errorf("ask for a master's statistics: %w", err)
+			for j := 0; j < m.N(); j += 2 {
+				v, err := m.Do(j, "INFO", "stats")
+				if err != nil {
+					return t, 0, fmt.Errorf("ask for a master's statistics: %w", err)
+				}
+				info, _ := v.(string)
+				t.Commands += infoField(info, "total_commands_processed")
+				t.Reads += infoField(info, "total_reads_processed")
+				asked++
 			}
-			info, _ := v.(string)
-			t.Commands += infoField(info, "total_commands_processed")
-			t.Reads += infoField(info, "total_reads_processed")
 		}
-		if idle := t.since(last, len(healthy)); !first && (idle.Commands == 0 || time.Since(began) > 200*time.Millisecond) {
-			return t, len(healthy), nil
+		if idle := t.since(last, asked); !first && (idle.Commands == 0 || time.Since(began) > 200*time.Millisecond) {
+			return t, asked, nil
 		}
 		time.Sleep(time.Millisecond)
 	}

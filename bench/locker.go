@@ -50,6 +50,7 @@ type Contestant struct {
 
 	single   bool   // knows one master only
 	plain    bool   // speaks no TLS
+	clusters bool   // knows Redis Cluster
 	serial   bool   // knows one goroutine only
 	shared   bool   // is for several goroutines
 	waits    bool   // Lock waits
@@ -66,6 +67,7 @@ func (c Contestant) Takes(k Case) bool {
 	case c.single && k.N != 1,
 		c.Floor() && k.noFloor,
 		c.plain && k.Transport == TLS,
+		!c.clusters && k.Transport == Cluster,
 		c.serial && k.Goroutines > 1,
 		c.shared && k.Goroutines == 1,
 		k.waits && !c.waits,
@@ -104,7 +106,7 @@ func Contestants() []Contestant {
 		{Name: floor + "-ppoll", Open: openFloor(waitPpoll), plain: true, serial: true},
 		{Name: floor + "-batched", Open: openBatchedFloor, plain: true, shared: true, quick: true},
 		{Name: floor + "-handover", Open: openHandoverFloor, plain: true, serial: true, waits: true, patient: true, quick: true},
-		{Name: ours, Open: openRedburst(), waits: true, quick: true},
+		{Name: ours, Open: openRedburst(), clusters: true, waits: true, quick: true},
 		{Name: ours + "-fence", Open: openRedburst(redlock.WithFence()), waits: true, quick: true, group: groupFence},
 		{Name: ours + "-revoked", Open: openRedburst(), waits: true, quick: true, group: groupRevoke},
 	}
@@ -134,6 +136,7 @@ func Contestants() []Contestant {
 					Open:     openRedsync(client.open, failFast, retry),
 					waits:    true,
 					patient:  retry > 0,
+					clusters: client.name == "goredis",
 					failFast: failFast,
 					sample:   client.name == "goredis" && !failFast,
 					quick:    client.name != "goredis" && failFast, // the fastest
@@ -142,8 +145,8 @@ func Contestants() []Contestant {
 		}
 	}
 	return append(all,
-		Contestant{Name: byHand, Open: openByHand},
-		Contestant{Name: "bsm-redislock", Open: openBsm, single: true, waits: true, quick: true},
+		Contestant{Name: byHand, Open: openByHand, clusters: true},
+		Contestant{Name: "bsm-redislock", Open: openBsm, single: true, clusters: true, waits: true, quick: true},
 		Contestant{Name: "rueidislock", Open: openRueidisLock, single: true, waits: true, quick: true})
 }
 

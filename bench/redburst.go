@@ -17,6 +17,9 @@ func openRedburst(opts ...redlock.Option) func(f *Fleet, _ int) (Locker, error) 
 func openRedburstWith(set func(cfg *redlock.Config), opts ...redlock.Option) func(f *Fleet, _ int) (Locker, error) {
 	return func(f *Fleet, _ int) (Locker, error) {
 		cfg := redlock.Config{Masters: f.URLs(), TLS: f.endpoints[0].TLS}
+		if f.clusters != nil {
+			cfg.Prefix = "{locks}:" // all keys are in one slot
+		}
 		set(&cfg)
 		if f.rounds != nil {
 			cfg.Observers = []redlock.Observer{f.rounds.told}

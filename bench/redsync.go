@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/go-redsync/redsync/v4"
@@ -115,7 +116,7 @@ func openGoRedis(e Endpoint, goroutines int) (redsyncredis.Pool, func() error, e
 
 func newGoRedis(e Endpoint, goroutines int) goredis.UniversalClient {
 	goredis.SetLogger(silent{}) // it logs every failed dial, which takes time
-	return goredis.NewClient(&goredis.Options{
+	opt := &goredis.Options{
 		Network:               e.Network,
 		Addr:                  e.Addr,
 		TLSConfig:             e.TLS,
@@ -127,6 +128,19 @@ func newGoRedis(e Endpoint, goroutines int) goredis.UniversalClient {
 		ContextTimeoutEnabled: true,
 		MaxRetries:            -1,
 		PoolSize:              poolSize(goroutines),
+	}
+	if e.Network != clusterNetwork {
+		return goredis.NewClient(opt)
+	}
+	return goredis.NewClusterClient(&goredis.ClusterOptions{
+		Addrs:                 strings.Split(e.Addr, ","),
+		Password:              opt.Password,
+		DialTimeout:           opt.DialTimeout,
+		DialerRetries:         opt.DialerRetries,
+		ReadTimeout:           opt.ReadTimeout,
+		WriteTimeout:          opt.WriteTimeout,
+		ContextTimeoutEnabled: opt.ContextTimeoutEnabled,
+		PoolSize:              opt.PoolSize,
 	})
 }
 
