@@ -28,6 +28,7 @@ type Case struct {
 	op      func(r *slice) op    // what measure repeats
 	drive   func(r *slice) error // measure, or what a case does in its place
 	many    bool                 // renews many locks; fewer in a quick run
+	durable bool                 // the masters forget nothing in a restart, and redburst is told so
 	noFloor bool                 // it is nothing that the floor can do
 	waits   bool                 // uses Lock, which waits, so that only those take part that can
 	rounds  int                  // so many will do, as each takes long; 0: as many as there are
@@ -180,6 +181,7 @@ func Cases() []Case {
 		with("leader-killed", "the same, from the leader's end by SIGKILL until another leads", leads(leaderKilled, 18*time.Second)),
 		with("told", "another deletes a lock that is kept alive, with a TTL of 3 s, on all masters; from then until its holder knows", tolds),
 		with("told-revoked", "the same, and another client revokes the lock instead", func(k *Case) { tolds(k); k.group = groupRevoke }),
+		with("restart", "400 goroutines, a key each, take a lock and release it again and again; all masters are killed and started again; from then until each has had a lock again", restarts),
 		with("waiting", "1,000 goroutines wait for 1,000 keys that another holds", func(k *Case) {
 			k.Keys, k.Goroutines = 1000, 1000
 			k.drive, k.waits, k.peers, k.rounds, k.metric, k.table, k.least = await, true, sampled, 1, cpuMetric, Result.writeWaiting, 10*time.Second

@@ -67,6 +67,7 @@ func (e Endpoint) URL() string {
 type Fleet struct {
 	N         int
 	TTL       time.Duration // of the locks; zero means lockTTL
+	durable   bool          // the masters forget nothing in a restart
 	rounds    *roundCount   // redburst's, if they are wanted
 	endpoints []Endpoint
 	masters   []*redlocktest.Masters // one each, or a cluster's nodes, of which the even ones are masters; none in the process of an heir
@@ -78,7 +79,7 @@ type Fleet struct {
 
 // StartFleet starts the masters of a case.
 func StartFleet(k Case) (f *Fleet, err error) {
-	f = &Fleet{N: k.N, TTL: k.TTL}
+	f = &Fleet{N: k.N, TTL: k.TTL, durable: k.durable}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("start the masters: %w", err), f.Close())
@@ -99,6 +100,9 @@ func StartFleet(k Case) (f *Fleet, err error) {
 	for range k.N {
 		e := Endpoint{Password: rand.Text()}
 		opts := []redlocktest.Option{redlocktest.WithPassword(e.Password)}
+		if k.durable {
+			opts = append(opts, redlocktest.WithArgs("--appendonly", "yes", "--appendfsync", "always"))
+		}
 		switch k.Transport {
 		case Unix:
 			e.Network = "unix"

@@ -20,6 +20,9 @@ func openRedburstWith(set func(cfg *redlock.Config), opts ...redlock.Option) fun
 		if f.clusters != nil {
 			cfg.Prefix = "{locks}:" // all keys are in one slot
 		}
+		if f.durable {
+			cfg.Durable, cfg.RestartGuard = true, f.ttl()
+		}
 		set(&cfg)
 		if f.rounds != nil {
 			cfg.Observers = []redlock.Observer{f.rounds.told}

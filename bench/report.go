@@ -308,7 +308,11 @@ func (r Result) writeTimes(b *bytes.Buffer) {
 		s := r.Total(i)
 		fmt.Fprintf(b, "| %s |", c.Name)
 		r.writeAgainst(b, i, p50.of, p50.of)
-		fmt.Fprintf(b, " %s | %s | %d | %s |\n", short(s.Quantile(0)), short(s.Quantile(1)), s.Ops(), failedCell(s))
+		least, greatest := "—", "—"
+		if s.Ops() > 0 {
+			least, greatest = short(s.Quantile(0)), short(s.Quantile(1))
+		}
+		fmt.Fprintf(b, " %s | %s | %d | %s |\n", least, greatest, s.Ops(), failedCell(s))
 	}
 }
 
@@ -369,7 +373,12 @@ func extra(name string) func(*Sample) float64 {
 // writeAgainst writes two cells: the median of contestant i's time, and how many times redburst's
 // plain time that is.
 func (r Result) writeAgainst(b *bytes.Buffer, i int, of, plain func(*Sample) float64) {
-	own := func(round []*Sample) float64 { return of(round[i]) }
+	own := func(round []*Sample) float64 {
+		if v := of(round[i]); v > 0 {
+			return v
+		}
+		return math.NaN()
+	}
 	against := func(round []*Sample) float64 { return math.NaN() }
 	if at := slices.IndexFunc(r.Contestants, func(c Contestant) bool { return c.Name == ours }); at >= 0 && at != i {
 		against = func(round []*Sample) float64 { return plain(round[at]) }
