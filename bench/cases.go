@@ -62,7 +62,7 @@ func (p peers) or(q peers) peers {
 
 // Wants reports whether the contestant takes part. go test -bench has all that can.
 func (k Case) Wants(c Contestant) bool {
-	return c.Takes(k) && (k.peers == nil || !c.Peer() || k.peers(c))
+	return c.Takes(k) && (k.peers == nil || !c.Peer() || c.cases != nil || k.peers(c))
 }
 
 // harms reports whether the case does something to the masters that has a price.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
 	"go.uber.org/zap"
 )
 
@@ -25,16 +26,17 @@ func haveEtcd() bool {
 	return err == nil
 }
 
-// An etcdLocker is an etcd of three members on this machine. Its election is measured, which has no
-// Mutex.
+// An etcdLocker is an etcd of three members on this machine.
 type etcdLocker struct {
 	dir       string
 	endpoints []string
 	members   []*exec.Cmd
+	client    *clientv3.Client
+	ttl       time.Duration
 }
 
-func openEtcd(*Fleet, int) (_ Locker, err error) {
-	l := &etcdLocker{}
+func openEtcd(f *Fleet, _ int) (_ Locker, err error) {
+	l := &etcdLocker{ttl: f.ttl()}
 	defer func() {
 		if err != nil {
 			l.Close()
@@ -68,15 +70,13 @@ func openEtcd(*Fleet, int) (_ Locker, err error) {
 			return nil, err
 		}
 	}
-	client, err := dialEtcd(l.endpoints)
-	if err != nil {
+	if l.client, err = dialEtcd(l.endpoints); err != nil {
 		return nil, err
 	}
-	defer client.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), slack)
 	defer cancel()
 	for {
-		if _, err = client.Get(ctx, "/"); err == nil {
+		if _, err = l.client.Get(ctx, "/"); err == nil {
 			return l, nil
 		}
 		select {
@@ -104,11 +104,25 @@ func freePorts(n int) (ports []int, err error) {
 	return ports, nil
 }
 
-func (l *etcdLocker) Mutex(string) (Mutex, error) {
-	return nil, errors.New("etcd: only its election is measured")
+// Mutex has a session of its own: to etcd one session is one holder.
+func (l *etcdLocker) Mutex(key string) (Mutex, error) {
+	session, err := concurrency.NewSession(l.client, concurrency.WithTTL(int(l.ttl/time.Second)))
+	if err != nil {
+		return nil, err
+	}
+	return etcdMutex{concurrency.NewMutex(session, key)}, nil
+}
+
+type etcdMutex struct{ *concurrency.Mutex }
+
+func (etcdMutex) Extend(context.Context) error {
+	return errors.New("etcd: its client extends by itself only")
 }
 
 func (l *etcdLocker) Close() error {
+	if l.client != nil {
+		l.client.Close()
+	}
 	for _, m := range l.members {
 		m.Process.Kill()
 		m.Wait()

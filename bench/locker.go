@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,17 +49,18 @@ type Contestant struct {
 	Name string
 	Open func(f *Fleet, goroutines int) (Locker, error)
 
-	single   bool   // knows one master only
-	plain    bool   // speaks no TLS
-	clusters bool   // knows Redis Cluster
-	serial   bool   // knows one goroutine only
-	shared   bool   // is for several goroutines
-	waits    bool   // Lock waits
-	patient  bool   // takes part only where Lock waits (a mode that differs in nothing else)
-	failFast bool   // returns at the quorum (a mode of redsync)
-	sample   bool   // one of the peers that stand for all where a case takes long
-	quick    bool   // takes part in a quick run
-	group    string // takes part only in the cases of this group; "" is that of the libraries
+	single   bool     // knows one master only
+	plain    bool     // speaks no TLS
+	clusters bool     // knows Redis Cluster
+	serial   bool     // knows one goroutine only
+	shared   bool     // is for several goroutines
+	waits    bool     // Lock waits
+	patient  bool     // takes part only where Lock waits (a mode that differs in nothing else)
+	failFast bool     // returns at the quorum (a mode of redsync)
+	sample   bool     // one of the peers that stand for all where a case takes long
+	quick    bool     // takes part in a quick run
+	cases    []string // takes part only in these; nil: in all that it can
+	group    string   // takes part only in the cases of this group; "" is that of the libraries
 }
 
 // Takes reports whether the contestant can take part in the case at all.
@@ -72,6 +74,7 @@ func (c Contestant) Takes(k Case) bool {
 		c.shared && k.Goroutines == 1,
 		k.waits && !c.waits,
 		!k.waits && c.patient,
+		c.cases != nil && !slices.Contains(c.cases, k.Name),
 		c.group != k.group && c.Name != ours:
 		return false
 	}
@@ -112,7 +115,9 @@ func Contestants() []Contestant {
 	}
 	all = append(all, releasing(), polling(), pollingFloor())
 	if haveEtcd() {
-		all = append(all, Contestant{Name: "etcd-election", Open: openEtcd, waits: true, quick: true, group: groupLead})
+		all = append(all,
+			Contestant{Name: "etcd-election", Open: openEtcd, waits: true, quick: true, group: groupLead},
+			Contestant{Name: "etcd-mutex", Open: openEtcd, waits: true, cases: []string{"serial", "hot=64"}})
 	}
 	for _, client := range []struct {
 		name string

@@ -46,11 +46,11 @@ type row struct {
 }
 
 // rows are those of the floor, of redburst and of the peers, the fastest first. The other way in which the
-// floor can wait has none.
+// floor can wait has none, nor has who is on no masters.
 func (r Result) rows() (rows []row) {
 	bestFloor, bestPeer := r.best(Contestant.Floor), r.best(Contestant.Peer)
 	for i, c := range r.Contestants {
-		if c.Floor() && i != bestFloor {
+		if c.Floor() && i != bestFloor || c.cases != nil {
 			continue
 		}
 		row := row{name: caption(c), ink: inkOf(c, i == bestPeer), at: math.NaN(), also: math.NaN()}

@@ -78,8 +78,8 @@ func TestEveryContestantHasALabel(t *testing.T) {
 			}
 		}
 		want := 1
-		if c.Floor() && i != res.best(Contestant.Floor) {
-			want = 0 // one floor is enough
+		if c.Floor() && i != res.best(Contestant.Floor) || c.cases != nil {
+			want = 0 // one floor is enough, and etcd takes no lock on masters
 		}
 		require.Equal(t, want, labels, c.Name)
 	}
