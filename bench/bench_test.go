@@ -37,6 +37,10 @@ func BenchmarkContended(b *testing.B) {
 	benchmarkCases(b, masterKey, "contended", "contended-N=1")
 }
 
+func BenchmarkFence(b *testing.B) {
+	benchmarkCases(b, nameKey, "fence-hot=64", "fence-hot=1024")
+}
+
 func BenchmarkFault(b *testing.B) {
 	benchmarkCases(b, faultKey, string(Hung), string(Dead))
 }

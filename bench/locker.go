@@ -114,11 +114,6 @@ func Contestants() []Contestant {
 		{Name: ours + "-revoked", Open: openRedburst(), waits: true, quick: true, group: groupRevoke},
 	}
 	all = append(all, releasing(), polling(), pollingFloor())
-	if haveEtcd() {
-		all = append(all,
-			Contestant{Name: "etcd-election", Open: openEtcd, waits: true, quick: true, group: groupLead},
-			Contestant{Name: "etcd-mutex", Open: openEtcd, waits: true, cases: []string{"serial", "hot=64"}})
-	}
 	for _, client := range []struct {
 		name string
 		open poolOpener
@@ -149,10 +144,16 @@ func Contestants() []Contestant {
 			}
 		}
 	}
-	return append(all,
+	all = append(all,
 		Contestant{Name: byHand, Open: openByHand, clusters: true},
 		Contestant{Name: "bsm-redislock", Open: openBsm, single: true, clusters: true, waits: true, quick: true},
 		Contestant{Name: "rueidislock", Open: openRueidisLock, single: true, waits: true, quick: true})
+	if haveEtcd() {
+		all = append(all,
+			Contestant{Name: "etcd-election", Open: openEtcd, waits: true, quick: true, group: groupLead},
+			Contestant{Name: "etcd-mutex", Open: openEtcd, waits: true, cases: []string{"serial", "hot=64"}})
+	}
+	return all
 }
 
 func contestantName(c Contestant) string { return c.Name }

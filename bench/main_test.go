@@ -179,7 +179,7 @@ func TestEveryKindOfCaseRuns(t *testing.T) {
 	}
 	cs, err := choose(names, Contestants(), contestantName)
 	require.NoError(t, err)
-	for _, name := range []string{"serial", "goroutines=4", "contended", "contended-N=1", "hung", "dead", "delay=1ms", "cluster", "cluster-N=3", "extend", "fence", "fence-hot=64", "durable", "durable-everysec-goroutines=256", "release", "release-durable", "busy-serial", "busy-paced", "busy-handover", "busy-idle", "handover", "handover-N=1", "handover-processes=2", "leader-resigns", "leader-killed", "told", "told-revoked", "restart", "waiting", "renew"} {
+	for _, name := range []string{"serial", "goroutines=4", "contended", "contended-N=1", "hung", "dead", "delay=1ms", "cluster", "extend", "fence", "fence-hot=64", "durable", "durable-everysec-goroutines=256", "release", "release-durable", "busy-serial", "busy-paced", "busy-handover", "busy-idle", "handover", "handover-N=1", "handover-processes=2", "leader-resigns", "leader-killed", "told", "told-revoked", "restart", "waiting", "renew"} {
 		t.Run(name, func(t *testing.T) {
 			if testing.Short() && slices.Contains([]string{"leader-killed", "leader-resigns"}, name) {
 				t.Skip("it waits for a TTL of each contestant, or starts etcd's servers")
