@@ -109,7 +109,8 @@ if mark and not reads(redis.call('ZRANGE', line, mark + 1, mark + 1)[1] or '') t
   rank = mark
 end
 if rank and rank > 0 then
-  redis.call('DEL', line .. ':' .. redis.call('ZRANGE', line, rank - 1, rank - 1)[1])
+  local before = redis.call('ZRANGE', line, rank - 1, rank - 1)[1]
+  redis.call('DEL', line .. ':' .. before)
 end
 return stood`)
 
