@@ -781,8 +781,8 @@ func TestALockThatIsGivenWaitsForNoQuestionThatComes(t *testing.T) {
 		}
 		op.Timeout = time.Hour // so that it ends for no other reason
 		once.Do(func() {
+			w := c.localQueues.Head("k") // before it is given anything: who gives locks the queue, and waits for this
 			go func() { left <- m.Unlock(context.Background()) }()
-			w := c.localQueues.Head("k")
 			require.Eventually(t, func() bool { return w.Given() != nil }, hanging, time.Millisecond)
 			time.Sleep(5 * time.Millisecond)
 		})
