@@ -26,8 +26,9 @@ const slotTries = 8
 //	ErrSecond              the second lock could not be taken, as its system fails ([WithSecond])
 //	the context's error    ctx ended before the masters had decided; its cause, too
 //
-// ErrHeld seldom says who holds the lock: no master's answer to the attempt says it, and TryLock
-// is often called in a loop that must not cost a second round. [Client.Holders] says it.
+// ErrHeld seldom says who holds the lock, or that the key is no lock but a hash: no master's answer
+// to the attempt says it, and TryLock is often called in a loop that must not cost a second round.
+// [Client.Holders] says it, and so does a Lock that waits.
 //
 // If it fails, or succeeds too late, it deletes what it has set on any master, whatever becomes
 // of ctx.
