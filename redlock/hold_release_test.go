@@ -192,6 +192,7 @@ func TestAReleaseIsOwedToAMasterThatIsAway(t *testing.T) {
 		}
 	}
 	require.Eventually(t, exists("1"), hanging, 5*time.Millisecond)
+	Confirmed(t, m)
 	masters.Pause(2)
 	require.NoError(t, m.Release())
 	require.Eventually(t, func() bool { return c.Stats().Released == 1 }, hanging, 5*time.Millisecond)
