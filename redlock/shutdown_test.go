@@ -473,6 +473,7 @@ func TestShutdownWhileAMasterIsSilent(t *testing.T) {
 	c := openedWith(t, Config{Masters: masters.Addrs()})
 	m := c.NewMutex("k", term30)
 	require.NoError(t, m.Lock(t.Context()))
+	Confirmed(t, m)
 	waiter := parked(t, c, "k")
 	masters.Pause(2)
 	done := shuts(t, c)
