@@ -227,24 +227,34 @@ func TestQueueIsOnOneMaster(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	holds, first, second := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
-	m := holds.NewMutex("k", term30)
-	require.NoError(t, m.Lock(t.Context()))
-	a, b := first.NewMutex("k", term30), second.NewMutex("k", term30)
-	done := []<-chan error{queuesUp(t, masters, a, 0), queuesUp(t, masters, b, 1)}
-	require.Eventually(t, func() bool { return anySleeps(second, "") }, hanging, 5*time.Millisecond)
-	require.NoError(t, m.Unlock(t.Context()))
-	for i, m := range []*Mutex{a, b} {
-		comes(t, done[i])
-		require.NoError(t, m.Unlock(t.Context()))
-	}
-	noQueue(t, masters)
 	master := queueMasterOf(t, holds, "k")
-	for i := range 3 {
-		v, err := masters.Do(i, "INFO", "commandstats")
-		require.NoError(t, err)
-		for _, command := range []string{"zadd", "zrem"} {
-			require.Equal(t, i == master, strings.Contains(v.(string), "cmdstat_"+command+":"), command)
+	for tries := 5; ; tries-- {
+		for i := range 3 {
+			command(t, masters, i, "CONFIG", "RESETSTAT")
 		}
+		m := holds.NewMutex("k", term30)
+		require.NoError(t, m.Lock(t.Context()))
+		a, b := first.NewMutex("k", term30), second.NewMutex("k", term30)
+		done := []<-chan error{queuesUp(t, masters, a, 0), queuesUp(t, masters, b, 1)}
+		require.Eventually(t, func() bool { return anySleeps(second, "") }, hanging, 5*time.Millisecond)
+		require.NoError(t, m.Unlock(t.Context()))
+		for i, m := range []*Mutex{a, b} {
+			comes(t, done[i])
+			require.NoError(t, m.Unlock(t.Context()))
+		}
+		noQueue(t, masters)
+		var on []int
+		for i := range 3 {
+			v, err := masters.Do(i, "INFO", "commandstats")
+			require.NoError(t, err)
+			if strings.Contains(v.(string), "cmdstat_zadd:") || strings.Contains(v.(string), "cmdstat_zrem:") {
+				on = append(on, i)
+			}
+		}
+		if len(on) == 1 && on[0] == master {
+			return
+		}
+		require.Positive(t, tries, "the queue master may be late, on a busy machine, and is not asked then; it was on %v", on)
 	}
 }
 
