@@ -114,7 +114,7 @@ func (l *lister) check() error {
 	}
 	switch key, literal := l.pattern.literal(); {
 	case literal && len(key) > maxKey:
-		return fmt.Errorf("the key has %d bytes, and %d are the most", len(key), maxKey)
+		return checkKey(key)
 	case literal && kind.Reserved(key):
 		return errReserved
 	}

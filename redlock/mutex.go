@@ -107,9 +107,9 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 	guard := c.cfg.RestartGuard
 	switch {
 	case key == "":
-		err = errors.New("the key is empty")
+		err = checkKey(key)
 	case len(m.spec.OnMasters()) > maxKey:
-		err = fmt.Errorf("the key has %d bytes, and %d are the most", len(m.spec.OnMasters()), maxKey)
+		err = checkKey(m.spec.OnMasters())
 	case kind.Reserved(m.spec.OnMasters()):
 		err = errReserved
 	case ttl > maxTTL:

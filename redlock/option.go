@@ -56,7 +56,7 @@ const (
 	maxKeysTogether = 256 << 10 // bytes: each command has all keys
 )
 
-// checkKey says what is wrong with a key that is asked about, or whose lock is revoked.
+// checkKey says why there can be no lock on a key.
 func checkKey(key string) error {
 	switch {
 	case key == "":

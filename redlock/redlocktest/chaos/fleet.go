@@ -28,10 +28,9 @@ const clientName = "client-"
 
 // A fleet is the client processes of a test. One that is killed is replaced.
 type fleet struct {
-	config clientConfig  // what all have in common
-	spread time.Duration // that the wall clocks of three neighbours differ by
-	unlike bool          // the client in blindPlace is not told who the masters are, that in doubledPlace is given one twice, and of
-	// the others every second has no RestartGuard, from the first that follows another on
+	config   clientConfig  // what all have in common
+	spread   time.Duration // that the wall clocks of three neighbours differ by
+	unlike   bool          // not all clients are alike: see blindPlace
 	dir      string
 	resource *resource
 	places   []*network.Node // of the clients; nil if they are where we are
@@ -42,7 +41,9 @@ type fleet struct {
 	replacements int
 }
 
-// These places are unlike the others.
+// These places are unlike the others, if the fleet is. The client in blindPlace is not told who the masters are, and that in
+// doubledPlace is given one twice. In the places before, every second client has no RestartGuard, from the first on that follows
+// another.
 const (
 	blindPlace   = 2
 	doubledPlace = 3
