@@ -116,7 +116,7 @@ chaos: need-redis ## let clients fight while everything fails, for DURATION (60s
 servers: ## run the tests that talk to masters against every Redis and Valkey to be had
 	@$(GO) run ./redlock/redlocktest/servers $(if $(BRIEF),-brief) $(if $(UPDATE),-update) $(if $(ONLY),-only '$(ONLY)') $(SERVERS)
 
-# ONLY='fence|permits' takes some by their names, AREA='mux/|hold_relay' by the files that their texts are in, and CHANGE=main those
+# ONLY='fence|permits' takes some by their names, AREA='mux/|held/relay' by the files that their texts are in, and CHANGE=main those
 # whose texts differ from that revision; WITHIN=2m ends it then. V=1 prints what the tests say. JOBS=2 tries two side by side.
 # CHAOS=1 lets a minute of chaos notice what breaks safety, in place of the tests, and demands half of that.
 mutants: need-redis ## plant each fault of a list, and see that tests notice it

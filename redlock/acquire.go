@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/held"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/round"
 )
@@ -50,7 +51,7 @@ func (m *Mutex) tryLock(ctx context.Context) *RoundError {
 	a := attempt{mutex: m, leads: true}
 	e := a.run(ctx, ctx)
 	if e != nil && a.secondFailed {
-		m.client.localQueues.Released(0, m.spec.Names()...)
+		m.client.localQueues.Released(0, m.spec().Names()...)
 	}
 	return e
 }
@@ -76,18 +77,48 @@ func (a *attempt) run(ctx, waiting context.Context) *RoundError {
 	m := a.mutex
 	a.secondFailed = false
 	e := a.take(ctx)
-	if m.spec.Slotted != nil && !a.oneSlot {
+	if m.spec().Slotted != nil && !a.oneSlot {
 		e = a.takeOthers(ctx, e)
 	}
 	if a.notified {
 		m.client.stats.countNotified(e)
 		a.notified = false
 	}
-	if e != nil || m.spec.Second == nil {
+	if e != nil || m.spec().Second == nil {
 		return e
 	}
-	e = m.client.renewer.takeSecond(waiting, &m.hold, a.token, a.waitsSecond)
+	e = a.takeSecond(waiting)
 	a.secondFailed = e != nil
+	return e
+}
+
+// takeSecond takes the second lock, when the one on the masters is taken. If it cannot, that is released.
+func (a *attempt) takeSecond(ctx context.Context) *RoundError {
+	m := a.mutex
+	key, second := m.spec().Key, m.spec().Second.(Second)
+	reason, err := m.client.held.TakeSecond(ctx, &m.hold, a.token, func(ctx context.Context) (held.Second, error) {
+		if a.waitsSecond {
+			return second.Lock(ctx, key)
+		}
+		return second.TryLock(ctx, key)
+	})
+	switch {
+	case reason == nil && err == nil:
+		return nil
+	case reason == nil:
+		e := unasked(opLock, key, nil, "its second lock was not taken yet")
+		e.detail = secondPending
+		return e.endedBy(ctx, err)
+	}
+	e := unasked(opLock, key, reason, "")
+	switch reason {
+	case ErrExpired:
+		e.note = "its validity ended before the second lock was taken"
+	case ErrHeld:
+		e.note, e.detail = "the second lock is", heldInSecond
+	case ErrSecond:
+		e.under = foreignError{err}
+	}
 	return e
 }
 
@@ -99,11 +130,11 @@ func (a *attempt) takeOthers(ctx context.Context, e *RoundError) *RoundError {
 		if e == nil || e.reason != ErrHeld || len(e.Votes) == 0 {
 			break
 		}
-		slot, found := m.client.looks.Find(ctx, &m.spec, nil)
+		slot, found := m.client.looks.Find(ctx, m.spec(), nil)
 		if !found {
 			break
 		}
-		m.setNextSlot(slot)
+		m.hold.SetNextSlot(slot)
 		other := attempt{mutex: m, leads: a.leads, failures: a.failures}
 		e = other.take(ctx)
 		a.failures = other.failures
@@ -112,7 +143,7 @@ func (a *attempt) takeOthers(ctx context.Context, e *RoundError) *RoundError {
 }
 
 // namedOwner returns the owner that its tokens name.
-func (m *Mutex) namedOwner() string { return cmp.Or(m.spec.Owner, m.client.owner) }
+func (m *Mutex) namedOwner() string { return cmp.Or(m.spec().Owner, m.client.owner) }
 
 // take tries to take the lock on the masters, or one slot of it.
 //
@@ -134,53 +165,52 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	m := a.mutex
 	c := m.mustClient()
 	if err := ctx.Err(); err != nil {
-		return unasked(opLock, m.spec.Key, nil, "").endedBy(ctx, err)
+		return unasked(opLock, m.spec().Key, nil, "").endedBy(ctx, err)
 	}
 	if c.isShut() {
-		return unasked(opLock, m.spec.Key, ErrClosed, "")
+		return unasked(opLock, m.spec().Key, ErrClosed, "")
 	}
-	m.checkSecond()
-	if m.taken(c.now) {
-		return ours(m.spec.Key, byThisMutex)
+	m.hold.CheckSecond()
+	if m.hold.Taken(c.now) {
+		return ours(m.spec().Key, byThisMutex)
 	}
 	if e := m.heldWithin(ctx); e != nil {
 		return e
 	}
-	c.guard.Use(m.spec.Life())
-	m.clearExpired()
-	waited := c.meetFirst(ctx, m.spec.Timeout)
+	c.guard.Use(m.spec().Life())
+	c.held.ClearExpired(&m.hold)
+	waited := c.meetFirst(ctx, m.spec().Timeout)
 	k := c.round.Take()
 	defer c.round.Put(k)
 	hint := uint64(0)
-	if m.spec.Numbers != nil {
+	if m.spec().Numbers != nil {
 		hint = c.round.Hints.Next()
 	}
 	k.Waited, k.Failures = a.waited, a.failures
-	if m.spec.Slotted != nil {
-		k.Slot = m.slot()
-		k.Relies, k.AgreementEpoch = c.round.Agreed.Lately(&m.spec, c.now())
+	if m.spec().Slotted != nil {
+		k.Slot = m.hold.NextSlot()
+		k.Relies, k.AgreementEpoch = c.round.Agreed.Lately(m.spec(), c.now())
 		k.Relies = k.Relies && a.relies
 	}
-	k.Acquire(&m.spec, m.namedOwner(), hint)
+	k.Acquire(m.spec(), m.namedOwner(), hint)
 	k.Op.Timeout = max(k.Op.Timeout-waited, time.Millisecond)
 	k.Op.Lead = a.leads
-	if m.spec.Slotted != nil && !k.Relies {
+	if m.spec().Slotted != nil && !k.Relies {
 		k.Op.Verdict = c.round.Agreed.Judge
 	}
 	if len(k.Op.Fallback) > 0 {
-		k.LeaseEpoch = m.beginAttempt()
-		k.Op.Lease, k.Op.Epoch = &m.attemptLease, k.LeaseEpoch
+		m.hold.BeginAttempt(k)
 	}
 	taken, returns := false, false
 	defer func() {
 		if taken && !returns { // a context has panicked: the caller does not know of the lock
-			c.renewer.giveBack(&m.hold, k.Token, 0, unasked(opLock, m.spec.Key, ErrNotHeld, ""))
+			m.giveBack(k.Token)
 		}
 		if taken {
-			m.unpin()
+			m.hold.Unpin()
 		}
 	}()
-	switches := c.rechecker.switches.Load()
+	switches := c.held.Switches()
 	left, e, err := a.round(ctx, k)
 	taken = e == nil
 	switch {
@@ -188,11 +218,11 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	case k.Relies && c.round.Agreed.Epoch.Load() != k.AgreementEpoch:
 		e = m.stale(opLock, k, err, askAgreed)
 		e.detail = unsure
-	case c.rechecker.switches.Load() != switches && !c.rechecker.survives(&m.hold, k.Token):
+	case !c.held.Survives(&m.hold, k.Token, switches):
 		e = m.stale(opLock, k, err, replaced)
 	}
 	if taken && e != nil {
-		c.renewer.giveBack(&m.hold, k.Token, 0, unasked(opLock, m.spec.Key, ErrNotHeld, ""))
+		m.giveBack(k.Token)
 	}
 	c.stats.countAttempt(e, k.Op.Decided-k.Op.Started)
 	if e != nil {
@@ -201,12 +231,17 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	if e != nil && e.reason != nil && e.reason != ErrHeld {
 		a.failures++
 	}
-	if e == nil && m.spec.Second != nil {
+	if e == nil && m.spec().Second != nil {
 		a.token = slices.Clone(k.Token)
 	}
-	c.observeRound(ctx, opLock, m.spec.Key, k, left, e)
+	c.observeRound(ctx, opLock, m.spec().Key, k, left, e)
 	returns = true
 	return e
+}
+
+// giveBack releases the lock that an attempt has taken, and that nobody knows of.
+func (m *Mutex) giveBack(token []byte) {
+	m.client.held.GiveBack(&m.hold, token, (*failed)(unasked(opLock, m.spec().Key, ErrNotHeld, "")))
 }
 
 // meetFirst waits while the first connections of a new client are under way, no longer than limit, and returns for how long.
@@ -231,37 +266,37 @@ func (a *attempt) round(ctx context.Context, k *round.Call) (left time.Duration,
 	// again while Close waits for the attempt that is under way.
 	if !c.enter() {
 		k.Op.Started, k.Op.Decided = 0, 0
-		return 0, unasked(opLock, m.spec.Key, ErrClosed, ""), nil
+		return 0, unasked(opLock, m.spec().Key, ErrClosed, ""), nil
 	}
 	clean := false // true if no master can have a key of a failed attempt
 	had := false   // a quorum has said yes, so the lock can have been revoked since
 	defer func() { // also if the context panics
 		if !clean {
-			m.endAttempt(k.LeaseEpoch)
-			c.round.SendUndo(&m.spec, k.Token, had)
+			m.hold.EndAttempt(k)
+			c.round.SendUndo(m.spec(), k.Token, had)
 		}
 		c.attempts.RUnlock()
 	}()
 	err = c.round.Mux.Do(ctx, &k.Op)
-	until := m.spec.Term.Until(k.Op.Started)
+	until := m.spec().Term.Until(k.Op.Started)
 	owing := k.Op.Asked &^ quorum.AnsweredBy(k.Op.Votes)
 	var holder holderSummary
 	if t := quorum.Count(k.Op.Votes, err); !t.Cut && t.Yes > 0 && t.Acquired(0, 1) == ErrHeld {
 		owing, holder, err = m.resolve(ctx, k, err, until)
 	}
 	clean = k.Op.Asked&^quorum.SaidNo(k.Op.Votes) == 0 // else releases would pile up as debts while the masters are down
-	m.clearExpired()                                   // a lock that another goroutine has taken, and let expire, since this attempt began
+	c.held.ClearExpired(&m.hold)                       // a lock that another goroutine has taken, and let expire, since this attempt began
 	now := c.now()
 	k.Sets = quorum.NewSets(owing, k.Op.Started, now)
 	reason := quorum.Count(k.Op.Votes, err).Acquired(now, until)
 	had = reason == nil || reason == ErrExpired
 	var far mux.Set // the masters whose counters are not believed
 	unbelieved := ""
-	if m.spec.Numbers != nil {
+	if m.spec().Numbers != nil {
 		c.round.Hints.Learn(k.Op.Votes)
 		far, unbelieved = c.round.Hints.Unbelieved(k.Op.Votes)
 		if reason == nil {
-			if again, e := c.round.AgreeOnFence(ctx, &m.spec, k); again {
+			if again, e := c.round.AgreeOnFence(ctx, m.spec(), k); again {
 				c.stats.raised.Add(1)
 				err, now = e, c.now()
 				reason = quorum.Count(k.Op.Votes, err).Acquired(now, until)
@@ -275,24 +310,20 @@ func (a *attempt) round(ctx context.Context, k *round.Call) (left time.Duration,
 		reason = ErrClosed // and its keys are released
 	}
 	if reason == nil {
-		c.round.Mend(&m.spec, k, far)
-		if replaced, ok := m.install(k, until, now); ok {
-			if replaced != nil {
-				c.round.SendRelease(&m.spec, replaced, m.spec.MinHold)
-			}
-			c.rechecker.add(&m.hold)
-			if m.spec.Slotted != nil && !k.Relies && c.round.ReachedAll(k) {
-				c.round.Agreed.Note(&m.spec, k.AgreementEpoch, k.Op.Started)
+		c.round.Mend(m.spec(), k, far)
+		if c.held.Install(&m.hold, k, until, now) {
+			if m.spec().Slotted != nil && !k.Relies && c.round.ReachedAll(k) {
+				c.round.Agreed.Note(m.spec(), k.AgreementEpoch, k.Op.Started)
 			}
 			clean = true
 			return until - now, nil, err
 		}
 		reason = ErrExpired
-		if (m.spec.Plural() || m.spec.Second != nil) && m.taken(c.now) {
+		if (m.spec().Plural() || m.spec().Second != nil) && m.hold.Taken(c.now) {
 			reason = ErrHeld // another attempt of this Mutex has it: it ran beside this one, or before the masters lost the key
 		}
 	}
-	e = c.failure(opLock, m.spec.Key, k, err, reason)
+	e = c.failure(opLock, m.spec().Key, k, err, reason)
 	if e.reason == ErrHeld && quorum.SaidYes(k.Op.Votes) != 0 {
 		e.under = ErrSplit
 	}
@@ -305,26 +336,12 @@ func (a *attempt) round(ctx context.Context, k *round.Call) (left time.Duration,
 	return 0, e, err
 }
 
-// heldWithin returns an error if the caller would wait for itself: the context is derived from those of locks of this
-// client that are in the way of this lock, and are still held. They cannot be released before the caller returns.
-// Readers are not in each other's way, and permits are only if there are no more of them. It does not know of locks
-// that the caller has taken without their context. It allocates nothing unless it returns an error.
+// heldWithin returns an error if the caller would wait for itself: see held.Locks.InTheWay. It allocates nothing unless it
+// returns an error.
 func (m *Mutex) heldWithin(ctx context.Context) *RoundError {
-	innermost, n := keepAliveOf(ctx), 0
-	for k := innermost; k != nil; k = keepAliveOf(k.Context) {
-		if k.renewer != &m.client.renewer || !k.hold.spec.InTheWayOf(&m.spec) || k.lease == nil || !k.lease.Holds(k.epoch, m.client.now()) {
-			continue
-		}
-		first := innermost // a Mutex has one lock, however many KeepAlives that has
-		for first.hold != k.hold {
-			first = keepAliveOf(first.Context)
-		}
-		if first != k {
-			continue
-		}
-		if n++; n >= m.spec.Slots() {
-			return ours(m.spec.Key, "the "+cmp.Or(k.by, "KeepAlive")+" that this context belongs to: locks are not reentrant")
-		}
+	by, is := m.client.held.InTheWay(ctx, m.spec())
+	if !is {
+		return nil
 	}
-	return nil
+	return ours(m.spec().Key, "the "+cmp.Or(by, "KeepAlive")+" that this context belongs to: locks are not reentrant")
 }

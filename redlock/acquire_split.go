@@ -45,7 +45,7 @@ func (m *Mutex) resolve(ctx context.Context, k *round.Call, err error, until tim
 	k.Kept = append(k.Kept[:0], op.Votes...)
 	votes := k.Kept
 	owing = asked &^ quorum.AnsweredBy(votes)
-	patience := c.round.ShortTimeout(m.spec.Timeout, splitPatience)
+	patience := c.round.ShortTimeout(m.spec().Timeout, splitPatience)
 	for i := range votes { // a master that is far gets the time that it needs
 		if votes[i].Verdict == mux.VerdictNo {
 			patience = max(patience, 2*votes[i].RTT)
@@ -57,7 +57,7 @@ func (m *Mutex) resolve(ctx context.Context, k *round.Call, err error, until tim
 		need := needed - quorum.SaidYes(votes).Len()
 		first := c.round.Mux.Leading(quorum.SaidYes(votes) | again)
 		if votes[first].Verdict == mux.VerdictNo {
-			old := c.now()-started-votes[first].RTT > c.round.ShortTimeout(m.spec.Timeout, round.MinShortTimeout)
+			old := c.now()-started-votes[first].RTT > c.round.ShortTimeout(m.spec().Timeout, round.MinShortTimeout)
 			if retried || !old {
 				break
 			}
@@ -112,7 +112,7 @@ func (m *Mutex) resolve(ctx context.Context, k *round.Call, err error, until tim
 // hintMost encodes the acquire of a numbered kind again, so that those that are asked again give the number that the
 // others have given.
 func (m *Mutex) hintMost(k *round.Call, votes []mux.Vote) {
-	if m.spec.Numbers == nil {
+	if m.spec().Numbers == nil {
 		return
 	}
 	most := k.Fence
@@ -122,19 +122,19 @@ func (m *Mutex) hintMost(k *round.Call, votes []mux.Vote) {
 		}
 	}
 	if most > k.Fence {
-		k.Hint(&m.spec, most)
+		k.Hint(m.spec(), most)
 	}
 }
 
 // holderNamed returns whom most masters name as the holder of the lock, or of the slot that the token names.
 func (m *Mutex) holderNamed(ctx context.Context, token []byte, needed int) holderSummary {
 	c := m.client
-	ctx, cancel := context.WithTimeout(ctx, c.round.ShortTimeout(m.spec.Timeout, round.MinShortTimeout))
+	ctx, cancel := context.WithTimeout(ctx, c.round.ShortTimeout(m.spec().Timeout, round.MinShortTimeout))
 	defer cancel()
-	if m.spec.Slotted != nil {
-		return c.inTheWay(ctx, 1, string(m.spec.Slotted.AppendKey(nil, token)))
+	if m.spec().Slotted != nil {
+		return c.inTheWay(ctx, 1, string(m.spec().Slotted.AppendKey(nil, token)))
 	}
-	return c.inTheWay(ctx, needed, m.spec.Names()...)
+	return c.inTheWay(ctx, needed, m.spec().Names()...)
 }
 
 // overdue makes failed votes of those that have not come.

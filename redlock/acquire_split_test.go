@@ -96,7 +96,7 @@ func (s *contenders) try(within time.Duration, lock splitKind) (have, readers in
 			s.t.Error(err)
 		case err == nil:
 			taken = append(taken, m)
-			if m.spec.Reader {
+			if m.spec().Reader {
 				readers++
 			}
 		}
@@ -241,7 +241,7 @@ func TestWhoHasTheFirstVoteAsksTheOthersAgain(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []time.Duration{began, took, time.Millisecond, took}, told, "since the attempt began")
 		require.Greater(t, took, 7*time.Millisecond)
-		require.Equal(t, ttl-m.spec.Term.Drift-took, m.Remaining(), "the validity counts from the beginning")
+		require.Equal(t, ttl-m.spec().Term.Drift-took, m.Remaining(), "the validity counts from the beginning")
 		require.Less(t, timesSet(r, 1), splitAsks+2)
 		require.Equal(t, 1, timesSet(r, 0), "whose vote it has is not asked again")
 		require.NoError(t, m.Unlock(t.Context()))

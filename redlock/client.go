@@ -15,6 +15,7 @@ import (
 	"github.com/redburst/redburst/redlock/internal/aged"
 	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/clientname"
+	"github.com/redburst/redburst/redlock/internal/held"
 	"github.com/redburst/redburst/redlock/internal/line"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/round"
@@ -33,12 +34,9 @@ type Client struct {
 	line         line.Core
 	localQueues  line.LocalQueues
 	waits        sync.Pool // of what a call of Lock needs
-	releases     releases
-	relays       relays
 	looks        line.Looks
 	globalQueues line.GlobalQueues
-	renewer      renewer
-	rechecker    rechecker
+	held         held.Locks
 
 	replacing     chan struct{} // held by the one Replace at a time
 	replaceMaster func(ctx context.Context, old, new, name string, shutDown bool) error
@@ -105,7 +103,7 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 	hooked := cfg.forMux()
 	hooked.Conn.ClientName = c.nameWith(cfg.Masters)
 	hooked.Keeper = keeper{c}
-	hooked.OnSwitch = c.rechecker.switched
+	hooked.OnSwitch = c.held.Switched
 	hooked.OnPush = func(master int, v resp.Value) {
 		tracking.Invalidated(v, func(key []byte) {
 			c.guard.Push(master, key, clock.Now())
@@ -144,7 +142,7 @@ type keeper struct{ *Client }
 
 func (k keeper) Connected(master int, before, now conn.Server, at time.Duration) {
 	k.round.Agreed.End()
-	k.renewer.subscriptions.Connected(master)
+	k.held.Connected(master)
 	if aged.Has(now.RunID, now.Epoch) {
 		now.Uptime, now.MasterFor = aged.By, aged.By
 	}
@@ -162,6 +160,44 @@ func (k keeper) Standing(master int) mux.Standing {
 	return standing
 }
 
+// enter takes attempts for one that is about to take a lock, and reports whether it may. It looks whether the client is
+// shut down only then: Shutdown waits for those that have it, and for what they have listed.
+func (c *Client) enter() bool {
+	if !c.attempts.TryRLock() {
+		return false
+	}
+	if c.isShut() {
+		c.attempts.RUnlock()
+		return false
+	}
+	return true
+}
+
+// The queues of a client, as package held knows them: see held.Queues.
+type queues struct{ *Client }
+
+func (q queues) Empty(names []string) bool { return q.localQueues.Empty(names) }
+
+func (q queues) HandOver(s *round.Spec, by held.Giver) bool {
+	if q.localQueues.Empty(s.Names()) || !q.enter() {
+		return false
+	}
+	defer q.attempts.RUnlock()
+	return q.localQueues.HandOver(s, by.GoesOn, by.Give)
+}
+
+func (q queues) Released(slot int, names []string) { q.localQueues.Released(slot, names...) }
+
+func (q queues) NoteReleased(now, since time.Duration, names []string) {
+	q.looks.NoteReleased(now, since, names...)
+}
+
+func (q queues) NoteOthers(now time.Duration, wait bool, name string) {
+	q.looks.NoteOthers(now, wait, name)
+}
+func (q queues) Counted(in *line.Given, name string)       { q.localQueues.Counted(in, name) }
+func (q queues) AskOthers(k *round.Call, name string) bool { return q.globalQueues.AskOthers(k, name) }
+
 // nameWith is the name of this client's connections if it has those masters.
 func (c *Client) nameWith(masters []string) string {
 	return clientname.Name{Program: clientname.Program, Version: clientname.Version(), List: clientname.List(masters),
@@ -174,7 +210,6 @@ func prepare(cfg Config) *Client {
 	c := &Client{cfg: cfg}
 	c.cfg.Masters = conn.RedactAll(cfg.Masters) // a password in one would be printed
 	c.tracking.Init(&c.round)
-	c.releases.core = &c.core
 	c.meeting.init()
 	c.shut, c.closed, c.replacing = make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
 	if c.owner = cfg.Owner; c.owner == "" {
@@ -189,14 +224,8 @@ func prepare(cfg Config) *Client {
 	c.localQueues.Init(&c.line, c.cfg.Handovers)
 	c.looks.Init(&c.line)
 	c.globalQueues.Init(&c.line)
-	c.renewer.core = &c.core
-	c.renewer.subscriptions.Init(&c.tracking, len(cfg.Masters), c.renewer.heed, &c.renewer.running)
-	c.rechecker.core, c.rechecker.renewer = &c.core, &c.renewer
-	c.relays.core, c.relays.releases, c.relays.noteLost = &c.core, &c.releases, c.renewer.noteLost
-	c.relays.counted, c.relays.noteOthers = c.localQueues.Counted, c.looks.NoteOthers
-	if c.cfg.Handovers >= 0 {
-		c.relays.askOthers = c.globalQueues.AskOthers
-	}
+	c.held.Init(held.Core{Round: &c.round, Tracking: &c.tracking, Now: c.line.Now, Masters: len(cfg.Masters), Handovers: c.cfg.Handovers,
+		Teller: teller{&c.core}, Queues: queues{c}})
 	return c
 }
 
@@ -271,10 +300,10 @@ func (c *Client) Format(s fmt.State, _ rune) {
 // Stats returns a snapshot. It is cheap enough for every scrape.
 func (c *Client) Stats() Stats {
 	c.check()
-	out := c.stats.snapshot()
-	out.Kept = c.renewer.kept()
+	out := c.stats.snapshot(c.held.Counts())
+	out.Kept = c.held.Kept()
 	out.EventsDropped, out.EventsWaiting = c.events.stats()
-	able := c.renewer.subscriptions.Able()
+	able := c.held.Able()
 	for i, m := range c.round.Mux.Masters() {
 		s := masterStats(i, m)
 		s.Notifies = able.Has(i)
@@ -335,7 +364,7 @@ func (c *Client) Close() (err error) {
 	c.shutting.Do(func() { close(c.shut) })
 	c.closing.Do(func() { close(c.closed) })
 	defer func() { err = c.disconnect() }() // also if a context panics
-	c.renewer.close()
+	c.held.Close()
 	return nil
 }
 
@@ -346,9 +375,7 @@ func (c *Client) disconnect() error {
 	c.localQueues.TakeBack()
 	err := c.round.Mux.Close()
 	c.attempts.Unlock()
-	c.renewer.running.Wait()
-	c.rechecker.running.Wait()
-	c.relays.running.Wait()
+	c.held.Wait()
 	c.events.close()
 	c.meeting.close()
 	return err

@@ -191,7 +191,7 @@ func (cfg *Config) checkPrefix() error {
 	case len(cfg.Prefix) > maxPrefix:
 		return fmt.Errorf("the prefix has %d bytes, and %d are the most", len(cfg.Prefix), maxPrefix)
 	case kind.Reserved(cfg.Prefix):
-		return fmt.Errorf("the prefix %s is one of the names that are kept beside a lock", quoted(cfg.Prefix))
+		return fmt.Errorf("the prefix %s is one of the names that are kept beside a lock", kind.Quoted(cfg.Prefix))
 	case conn.HashTag(cfg.Prefix) != "":
 		return nil
 	}

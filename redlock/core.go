@@ -8,6 +8,7 @@ import (
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/census"
+	"github.com/redburst/redburst/redlock/internal/held"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/round"
@@ -111,9 +112,6 @@ func (e *RoundError) noteNoLock(votes []mux.Vote) {
 	}
 }
 
-// entombed reports whether a master has the lock's tombstone, so that it may have been revoked.
-func (e *RoundError) entombed() bool { return e != nil && (e.tombstone || e.revoked()) }
-
 // observeRound tells the Observers of a round. left is what is left of the lock's validity. e is the round's error;
 // nil if it succeeded.
 func (c *core) observeRound(ctx context.Context, op string, key string, k *round.Call, left time.Duration, e *RoundError) {
@@ -137,10 +135,68 @@ func (c *core) observeRound(ctx context.Context, op string, key string, k *round
 	c.events.end(ev)
 }
 
-// observeLetGo tells the Observers that a holder lets go of its lock.
-func (c *core) observeLetGo(key string, token []byte, givenBack bool) {
-	if ev := c.events.begin(context.Background(), behind.LetGo, key); ev != nil {
-		ev.more.GivenBack, ev.more.Token = givenBack, append(ev.more.Token, token...)
-		c.events.end(ev)
+// A teller is a core, as package held knows it: see held.Teller.
+type teller struct{ *core }
+
+func (t teller) Failure(op, key string, k *round.Call, err, reason error) held.Failure {
+	return (*failed)(t.failure(op, key, k, err, reason))
+}
+
+func (t teller) Ended(key string, why held.End, last held.Failure, second error) error {
+	switch why {
+	case held.EndNotHeld:
+		return lostTo(key, ErrNotHeld)
+	case held.EndClosed:
+		return lostTo(key, ErrClosed)
+	case held.EndShutdown:
+		return unasked(opRenew, key, ErrClosed, "")
+	case held.EndLifetime:
+		return unasked(opRenew, key, ErrMaxLifetime, "")
+	case held.EndSecond:
+		return lostTo(key, secondEnded{second})
+	case held.EndRound:
+		of := errorOf(last)
+		e := lostTo(key, of.reason)
+		if e.Votes = of.Votes; of.revoked() {
+			e.under, e.WhyRevoked = ErrRevoked, of.WhyRevoked
+		}
+		return e
+	}
+	return unasked(opRenew, key, ErrLost, "its validity ended before a renewal was answered")
+}
+
+func (t teller) Round(ctx context.Context, op, key string, k *round.Call, left time.Duration, f held.Failure) {
+	t.observeRound(ctx, op, key, k, left, errorOf(f))
+}
+
+func (t teller) Lost(ctx context.Context, key string, why error) {
+	if ev := t.events.begin(ctx, EventLost, key); ev != nil {
+		ev.Err = why
+		t.events.end(ev)
 	}
 }
+
+func (t teller) LetGo(key string, token []byte, givenBack bool) {
+	if ev := t.events.begin(context.Background(), behind.LetGo, key); ev != nil {
+		ev.more.GivenBack, ev.more.Token = givenBack, append(ev.more.Token, token...)
+		t.events.end(ev)
+	}
+}
+
+func (t teller) Observed() bool { return t.events.observed() }
+
+// A failed is a RoundError, as package held knows it: see held.Failure.
+type failed RoundError
+
+// errorOf returns the error of a round; nil if it has not failed.
+func errorOf(f held.Failure) *RoundError {
+	e, _ := f.(*failed)
+	return (*RoundError)(e)
+}
+
+func (f *failed) Reason() error                        { return f.reason }
+func (f *failed) Revoked() bool                        { return errorOf(f).revoked() }
+func (f *failed) Entombed() bool                       { return f.tombstone || f.Revoked() }
+func (f *failed) Note(text string)                     { f.note = text }
+func (f *failed) Second(err error)                     { f.under = foreignError{err} }
+func (f *failed) Blame(ctx context.Context, err error) { errorOf(f).blame(ctx, err) }

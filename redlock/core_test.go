@@ -174,7 +174,7 @@ func TestTextIsNotSentOfWhatMayBeUndone(t *testing.T) {
 				}, 2)
 				k := new(round.Call)
 				if s == kind.IntendScript {
-					k.Intend(&c.NewMutex("k", time.Hour).spec, kind.Plain{}, []byte("token"), time.Second)
+					k.Intend(c.NewMutex("k", time.Hour).spec(), kind.Plain{}, []byte("token"), time.Second)
 				} else {
 					kind.EnterQueue(&k.Request, []byte(queueKey("k")), []byte("id"), 0, "")
 					k.Prepare(time.Second)

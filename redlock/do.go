@@ -6,15 +6,14 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/redburst/redburst/redlock/internal/held"
 )
 
 // FenceFrom returns the fence of the lock whose context this is: the context that Do's function
 // gets, or Acquire's or KeepAlive's, or one derived from either. It is 0 if the lock has none ([WithFence]),
 // and for any other context. If one lock is taken inside another, the inner one counts.
-func FenceFrom(ctx context.Context) uint64 {
-	fence, _ := ctx.Value(fenceKey{}).(uint64)
-	return fence
-}
+func FenceFrom(ctx context.Context) uint64 { return held.FenceFrom(ctx) }
 
 // Do holds the lock while fn runs. It waits for the lock as [Mutex.Lock] does, for as long as
 // [WithWait] says or until ctx ends, and keeps it alive as [Mutex.KeepAlive] does. It releases
@@ -45,15 +44,15 @@ func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(
 	if err != nil {
 		return err
 	}
-	held, err := m.take(ctx, &o, "Do")
+	k, err := m.take(ctx, &o, "Do")
 	if err != nil {
 		return err
 	}
 	stay := false // the work is done
 	defer func() { err = m.end(ctx, err, stay) }()
-	err = fn(held)
+	err = fn(k)
 	stay = err == nil
-	return held.lossOver(err)
+	return lossOver(k, err)
 }
 
 // Acquire takes the lock, and keeps it alive until release is called. It is for work that is no function of its
@@ -84,11 +83,11 @@ func (c *Client) Acquire(ctx context.Context, key string, ttl time.Duration, opt
 	if err != nil {
 		return ctx, nil, err
 	}
-	return k, sync.OnceValue(func() error { return m.end(ctx, k.lossOver(nil), true) }), nil
+	return k, sync.OnceValue(func() error { return m.end(ctx, lossOver(k, nil), true) }), nil
 }
 
 // take takes the lock for a Do or an Acquire, and keeps it alive. Then end is to be called.
-func (m *Mutex) take(ctx context.Context, o *options, by string) (held *keepAlive, err error) {
+func (m *Mutex) take(ctx context.Context, o *options, by string) (k *held.KeepAlive, err error) {
 	if err := m.lockWithin(ctx, o); err != nil {
 		return nil, err
 	}
@@ -99,15 +98,14 @@ func (m *Mutex) take(ctx context.Context, o *options, by string) (held *keepAliv
 			err = m.end(ctx, err, false)
 		}
 	}()
-	held = c.renewer.add(ctx, &m.hold)
-	held.by = by
-	if err := context.Cause(held); errors.Is(err, ErrLost) || errors.Is(err, ErrMaxLifetime) || errors.Is(err, ErrClosed) {
+	k = c.held.KeepAlive(ctx, &m.hold, by)
+	if err := context.Cause(k); errors.Is(err, ErrLost) || errors.Is(err, ErrMaxLifetime) || errors.Is(err, ErrClosed) {
 		return nil, err
 	} else if err != nil {
-		return nil, unasked(opLock, m.spec.Key, nil, "").endedBy(ctx, held.Err())
+		return nil, unasked(opLock, m.spec().Key, nil, "").endedBy(ctx, k.Err())
 	}
 	kept = true
-	return held, nil
+	return k, nil
 }
 
 // end releases the lock, and ends its KeepAlive. err is how the work has ended: end adds what only the release has found.
@@ -128,9 +126,9 @@ func (m *Mutex) end(ctx context.Context, err error, stay bool) error {
 	return err
 }
 
-// lossOver adds to the error of the work that the lock has ended under it, if it does not say so.
-func (k *keepAlive) lossOver(err error) error {
-	why := context.Cause(k)
+// lossOver adds to the error of the work that the lock has ended under it, if it does not say so. ctx is that of the work.
+func lossOver(ctx context.Context, err error) error {
+	why := context.Cause(ctx)
 	for _, end := range [...]error{ErrLost, ErrMaxLifetime} {
 		if errors.Is(why, end) && !errors.Is(err, end) {
 			err = errors.Join(err, why)

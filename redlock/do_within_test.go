@@ -159,8 +159,8 @@ func TestReadersAndPermitsWithinThemselves(t *testing.T) {
 		require.NoError(t, c.Do(ctx, "k", ttl, nothing), "another lock")
 	}, WithPermits(1))
 	withinTTL(t, c, "k2", ttl, func(ctx context.Context, by string) {
-		k := c.renewer.add(ctx, keepAliveOf(ctx).hold) // a Mutex has one permit, however often it is kept alive
-		defer k.stop()
+		k := c.held.KeepAlive(ctx, holdOf(ctx), "") // a Mutex has one permit, however often it is kept alive
+		defer k.Stop()
 		require.NoError(t, c.Do(k, "k2", ttl, func(ctx context.Context) error {
 			fails(c.Do(ctx, "k2", ttl, nothing, WithPermits(2)), "KeepAlive") // both are held: this is the second that is found
 			return nil

@@ -11,6 +11,8 @@ import (
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/held"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
@@ -47,9 +49,9 @@ var (
 	ErrMaxLifetime = errors.New("redlock: the maximum lifetime has passed")
 	// ErrSecond: the lock in the other system ([WithSecond]) could not be taken or released, as
 	// that system fails; or it was lost.
-	ErrSecond = errors.New("redlock: the second lock failed")
+	ErrSecond = held.ErrSecond
 	// ErrClosed: the client was closed.
-	ErrClosed = errors.New("redlock: client is closed")
+	ErrClosed = held.ErrClosed
 	// ErrRefused is conn.ErrRefused: so many masters refuse this client that no quorum is possible
 	// before somebody changes something. They are nodes of a cluster, or replicas; they and we do not
 	// trust each other's certificates; they have another password, or rights that lack a command or a
@@ -191,10 +193,10 @@ var outcomes = [...]struct {
 // The operations: see [RoundError] and [Event].
 const (
 	opLock    = "lock"
-	opExtend  = "extend"
-	opUnlock  = "unlock"
-	opRenew   = "renew"
-	opRecheck = "recheck"
+	opExtend  = held.OpExtend
+	opUnlock  = held.OpUnlock
+	opRenew   = held.OpRenew
+	opRecheck = held.OpRecheck
 	opRevoke  = "revoke"
 	opOpen    = "open"
 	opHolders = "holders"
@@ -206,9 +208,9 @@ const (
 
 // Notes of a RoundError.
 const (
-	byThisMutex = "this Mutex already"               // the Mutex itself is in the attempt's way
-	byUs        = "this process"                     // another caller of this client is
-	replaced    = "a master was replaced by another" // what failed lacks a vote that cannot be believed
+	byThisMutex = "this Mutex already" // the Mutex itself is in the attempt's way
+	byUs        = "this process"       // another caller of this client is
+	replaced    = held.Replaced
 	askAgreed   = "whether all agree on the number of permits is to be asked again"
 )
 
@@ -238,7 +240,7 @@ func (e *RoundError) Error() string {
 	b.WriteString("redlock: ")
 	b.WriteString(e.Op)
 	if e.Key != "" {
-		b.WriteString(" " + quoted(e.Key))
+		b.WriteString(" " + kind.Quoted(e.Key))
 	}
 	ended := ""
 	if e.ended != nil {
@@ -338,15 +340,6 @@ func (e *RoundError) why(err error) string {
 		return "too many masters refuse"
 	}
 	return bare(err)
-}
-
-// quoted returns a key as it stands in a message.
-func quoted(key string) string {
-	const most = 100
-	if len(key) > most {
-		return fmt.Sprintf("%q...", key[:most])
-	}
-	return strconv.Quote(key)
 }
 
 func bare(err error) string { return unprefixed(strings.TrimPrefix(err.Error(), "redlock: ")) }

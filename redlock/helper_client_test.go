@@ -166,7 +166,7 @@ func asker(t *testing.T, masters *redlocktest.Masters) func(args ...string) any 
 
 // Within returns the Mutex, whose rounds end after d, whatever its TTL is.
 func Within(m *Mutex, d time.Duration) *Mutex {
-	m.spec.Timeout = d
+	m.spec().Timeout = d
 	return m
 }
 

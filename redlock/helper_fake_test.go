@@ -953,11 +953,10 @@ func asAtTheStart(t *testing.T, after string, r *fakeRounds, clients ...*Client)
 		left["waiters"] += s.Waiting
 		left["waiters in queues"] += c.localQueues.Size()
 		left["kept locks"] += s.Kept
-		c.renewer.mu.Lock()
-		left["KeepAlives"] += len(c.renewer.heap) + len(c.renewer.ready) + c.renewer.sending + len(c.renewer.asking)
-		c.renewer.mu.Unlock()
+		kept, listed := c.held.Size()
+		left["KeepAlives"] += kept
 		left["subscriptions"] += len(c.tracking.Keys())
-		left["locks that are rechecked"] += len(c.rechecker.list())
+		left["locks that are rechecked"] += listed
 	}
 	for what, n := range left {
 		require.Zero(t, n, "%s: %s are left", after, what)
@@ -992,12 +991,6 @@ func spin(t *testing.T, what string, done func() bool) {
 		runtime.Gosched()
 	}
 	t.Errorf("never happened: %s", what)
-}
-
-func (m *Mutex) validUntil() time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.until
 }
 
 // suspend has the clock gain on the timers.

@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redburst/redburst/mux"
 	"github.com/stretchr/testify/require"
 )
 
@@ -24,14 +23,4 @@ func Confirmed(t testing.TB, m *Mutex) {
 }
 
 // Suspects returns how many masters' yes counts for nothing.
-func Suspects(m *Mutex) int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return suspects(m).Len()
-}
-
-// suspects are the masters whose yes does not count.
-func suspects(m *Mutex) mux.Set {
-	suspect, unless := m.memory().Doubted()
-	return suspect | unless.To
-}
+func Suspects(m *Mutex) int { return suspects(m).Len() }

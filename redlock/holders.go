@@ -130,7 +130,7 @@ func (c *Client) Holders(ctx context.Context, key string, opts ...Option) (LockI
 		o.invalid = errAmbiguous
 	}
 	if err := cmp.Or(checkKey(key), o.invalid); err != nil {
-		return LockInfo{}, fmt.Errorf("redlock: holders of %s: %w", quoted(key), err)
+		return LockInfo{}, fmt.Errorf("redlock: holders of %s: %w", kind.Quoted(key), err)
 	}
 	t, err := c.census(ctx, opHolders, key, &o)
 	info := c.lockInfo(key, t, o.shared || o.permits > 0)
@@ -331,28 +331,28 @@ const explainMin = 50 * time.Millisecond
 // undecided.
 func (m *Mutex) waitError(ctx context.Context, err error, last, cut *RoundError, held bool, failure *RoundError) *RoundError {
 	if err == ErrClosed {
-		return unasked(opLock, m.spec.Key, ErrClosed, "")
+		return unasked(opLock, m.spec().Key, ErrClosed, "")
 	}
-	e := unasked(opLock, m.spec.Key, nil, "")
+	e := unasked(opLock, m.spec().Key, nil, "")
 	switch {
 	case last != nil:
 		*e = *last
 		e.Votes = slices.Clone(last.Votes) // other waiters of its queue have them, too
 	case held:
-		e = ours(m.spec.Key, byUs)
+		e = ours(m.spec().Key, byUs)
 	case failure != nil:
 		*e = *failure
-		e.Key, e.note, e.detail, e.Votes = m.spec.Key, "", 0, slices.Clone(failure.Votes)
+		e.Key, e.note, e.detail, e.Votes = m.spec().Key, "", 0, slices.Clone(failure.Votes)
 	case cut != nil:
 		*e = *cut
 	}
 	e.endedBy(ctx, err)
 	if e.reason == ErrHeld && errors.Is(err, context.DeadlineExceeded) {
-		ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.client.round.ShortTimeout(m.spec.Timeout, explainMin))
+		ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.client.round.ShortTimeout(m.spec().Timeout, explainMin))
 		defer cancel()
 		h := m.findHolder(ask)
 		e.names(h)
-		if e.detail == 0 && h.votes > 0 && m.spec.Slotted == nil && m.client.renewer.keeps(h.token.Reveal()) {
+		if e.detail == 0 && h.votes > 0 && m.spec().Slotted == nil && m.client.held.Keeps(h.token.Reveal()) {
 			e.note, e.detail = byUs, heldByUs
 		}
 	}
@@ -371,11 +371,11 @@ func (e *RoundError) names(h holderSummary) {
 // held; of readers, the one that expires last; of permits, the one that is free first.
 func (m *Mutex) findHolder(ctx context.Context) (h holderSummary) {
 	c := m.client
-	if m.spec.Slotted != nil {
-		t, _ := c.census(ctx, opHolders, m.spec.Key, &options{permits: m.spec.Slots()}) // the masters that answer are enough
+	if m.spec().Slotted != nil {
+		t, _ := c.census(ctx, opHolders, m.spec().Key, &options{permits: m.spec().Slots()}) // the masters that answer are enough
 		return soonest(t)
 	}
-	return c.inTheWay(ctx, 1, m.spec.Names()...)
+	return c.inTheWay(ctx, 1, m.spec().Names()...)
 }
 
 // inTheWay asks who holds one of some keys, one after the other. It returns the first holder that so many masters name, or

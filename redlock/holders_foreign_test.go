@@ -122,20 +122,19 @@ func TestLargeValueInThePlaceOfALock(t *testing.T) {
 					continue // each takes the time of some rounds
 				}
 				key := a.prefix + "k"
-				if m.spec.Slotted != nil {
-					key = m.spec.Slotted.(interface{ Names() []string }).Names()[0]
+				if m.spec().Slotted != nil {
+					key = m.spec().Slotted.(interface{ Names() []string }).Names()[0]
 				}
 				for round := range 2 {
 					about := fmt.Sprint(name, ", ", of, ", ", round)
 					require.NoError(t, m.TryLock(t.Context()), about)
 					held, stop := m.KeepAlive(t.Context())
-					if round > 0 && m.spec.Notifiable() { // the masters were asked to notify
+					if round > 0 && m.spec().Notifiable() { // the masters were asked to notify
 						require.Eventually(t, func() bool {
-							a.c.renewer.mu.Lock()
-							defer a.c.renewer.mu.Unlock()
-							m.mu.Lock()
-							s := m.subscription()
-							m.mu.Unlock()
+							mu := renewerMu(a.c)
+							mu.Lock()
+							defer mu.Unlock()
+							s := hidden[tracking.KeptLock](&m.hold, "keepAlives", "subscription", "KeptLock") // which the renewer's goroutine sets
 							if s == nil {
 								return false
 							}
@@ -143,7 +142,7 @@ func TestLargeValueInThePlaceOfALock(t *testing.T) {
 						}, hanging, time.Millisecond, about)
 					}
 					a.put(value, key)
-					if m.spec.Notifiable() { // it is told long before it would be renewed
+					if m.spec().Notifiable() { // it is told long before it would be renewed
 						select {
 						case <-held.Done():
 						case <-time.After(15 * time.Second):
@@ -171,12 +170,12 @@ func TestLargeValueInTheWayOfALock(t *testing.T) {
 			for name, opts := range foreignKinds {
 				about := name + ", " + of
 				m := a.c.NewMutex("k", 10*time.Second, opts...)
-				if m.spec.Slotted != nil || m.spec.Reader && of == "sorted set" {
+				if m.spec().Slotted != nil || m.spec().Reader && of == "sorted set" {
 					continue // another key, or what only another reader tells from a reader
 				}
 				a.refused(t.Context(), m.TryLock, "", about)
 				says := "held by another"
-				if of == "string" && !m.spec.Reader {
+				if of == "string" && !m.spec().Reader {
 					says = "a key that is no lock (string of 102400 bytes)"
 				}
 				a.refused(t.Context(), m.Lock, says, about)
@@ -224,7 +223,7 @@ func TestLargeValueDuringAHandOver(t *testing.T) {
 						next.Unlock(t.Context())
 					}
 				}()
-				require.Eventually(t, func() bool { return !a.c.localQueues.Empty(m.spec.Names()) }, hanging, time.Millisecond, about)
+				require.Eventually(t, func() bool { return !a.c.localQueues.Empty(m.spec().Names()) }, hanging, time.Millisecond, about)
 				a.put(value, a.prefix+"k")
 				require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld, about)
 				cancel()
@@ -267,7 +266,7 @@ func TestLargeValuesBesideALock(t *testing.T) {
 				m := a.c.NewMutex("k", 10*time.Second, opts...)
 				if err := m.TryLock(t.Context()); err == nil {
 					other := a.c.NewMutex("k", 10*time.Second)
-					if m.spec.Slotted == nil {
+					if m.spec().Slotted == nil {
 						a.refused(t.Context(), other.Lock, "held by", about)
 					} else {
 						ctx, cancel := context.WithTimeout(t.Context(), a.patience)
@@ -350,8 +349,8 @@ func TestAKeyThatIsNoLockIsCalledSo(t *testing.T) {
 				about := name + ", " + of
 				m := a.c.NewMutex("k", time.Minute, opts...)
 				at := a.prefix + "k"
-				if m.spec.Slotted != nil {
-					at = m.spec.Slotted.(interface{ Names() []string }).Names()[0]
+				if m.spec().Slotted != nil {
+					at = m.spec().Slotted.(interface{ Names() []string }).Names()[0]
 				}
 				stays := func() {
 					t.Helper()
@@ -389,7 +388,7 @@ func TestAKeyThatIsNoLockIsCalledSo(t *testing.T) {
 				info, err := a.c.Holders(ctx, "k", opts...)
 				require.NoError(t, err)
 				require.True(t, info.Held, about)
-				if m.spec.Slotted != nil || m.spec.Reader || of != "sorted set" {
+				if m.spec().Slotted != nil || m.spec().Reader || of != "sorted set" {
 					require.Equal(t, sentence, info.Holders[0].more.Other, about)
 				} else { // which holds the readers of a lock, too
 					require.Equal(t, "readers, or "+sentence, info.Holders[0].more.Other, about)

@@ -4,8 +4,9 @@ package redlock
 //
 // # Who calls whom
 //
-// Calls go downwards, but for a hold and its KeepAlives, which know each other. A part below Mutex
-// takes what it needs of the parts below it, and never the Client.
+// Calls go downwards. A part below Mutex takes what it needs of the parts below it, and never the Client. Package held asks
+// two things of the client all the same, through interfaces: to make its errors and tell its Observers (Teller), and who
+// waits for a lock (Queues).
 //
 //	Client.Do, Acquire, Lead  Mutex.Lock (wait)  Client.Holders, Locks, Revoke, Watch
 //	      |               | waits in queues, subscribes to the key
@@ -13,30 +14,19 @@ package redlock
 //	      v               v
 //	Mutex.TryLock (attempt), Extend, KeepAlive, Unlock, Release
 //	      |               |             ^ switches of a Sentinel group
-//	      |               +--> rechecker: asks again for every lock that is held; Shutdown waits for those
-//	      |               |
-//	      |               +--> relay: a lock that goes from one holder of the client to the next
-//	      |               |
-//	      |               +--> renewer: renews what is kept alive
-//	      |                        | and ends its contexts (keepAlive);
-//	      |                        | at once if masters notify (tracking.KeptLocks)
-//	      +---------+--------------+
-//	                v
-//	      extension: posts and judges one round that extends a hold
-//	                |
-//	      hold: the lock that a Mutex holds, and its state
-//	                |
+//	      |               v
+//	      |         held: Locks, and the Lock that a Mutex holds. It draws what is inside
+//	      +---------+
 //	      core: masters, clock, statistics, events               guard: who must not vote
 //	                |    tracking.Registry: who wants to be told what masters notify of
 //	      round.Core, round.Call: one round          kind: what is sent, and how replies are judged
 //	                |
 //	      mux.Mux: N connections
 //
-// A client has these goroutines, besides those of its mux: the renewer's, while a deadline is
-// served or renewals are under way; one that waits for pushes, while the masters are to notify of
+// A client has these goroutines, besides those of its mux and of package held: one that waits for pushes, while the masters
+// are to notify of
 // changes of a lock that is kept alive; one for a moment each second, while a waiter is the head of a
-// global queue; one recheck after a switch; one for each lock that is handed over within the
-// client, while an Unlock waits for its round, and one for a moment if it is lost; one for each
+// global queue; one for each
 // Observer, while it is to be told something; and one for a moment, even after
 // Close, if a second lock is lost or forgotten. All but the last have ended when Close returns, and
 // that of an Observer that hangs. A
@@ -51,12 +41,12 @@ package redlock
 //	                  takes it alone, to wait for them. An attempt only tries to take it, and so
 //	                  do a hand-over and Shutdown.
 //	guard.raising     while a longer TTL is told to the mux; no hook takes it
-//	rechecker.mu      the set of holds
+//	rechecker.mu      the list of the holds; it, relay.mu, renewer.mu and Lock.mu are package held's
 //	a shard of line.  the local queues of some keys; several shards are locked in their order
 //	LocalQueues
 //	relay.mu          who has its lock; its rounds are posted under it
 //	renewer.mu        the heap; renewals are posted under it
-//	hold.mu           one lock's state; the other extends are posted under it
+//	Lock.mu           one lock's state; the other extends are posted under it
 //	line.Global-      the heads of global queues
 //	Queues.mu
 //	line.Waiter.askMu what a waiter asks the masters
@@ -78,7 +68,7 @@ package redlock
 //	when a lock is taken              redlock/internal/quorum/tally.go     Tally.Acquired       success-without-validity
 //	when it is extended               redlock/internal/quorum/tally.go     Tally.Extended       extend-without-a-look-at-the-validity
 //	what Unlock says                  redlock/internal/quorum/tally.go     Tally.Released       unlock-of-what-was-lost
-//	... of a lock handed over         redlock/hold_relay.go                relay.complete       unlock-confirmed-by-an-earlier-round
+//	... of a lock handed over         redlock/internal/held/relay.go       relay.complete       unlock-confirmed-by-an-earlier-round
 //	whose yes counts                  redlock/internal/quorum/suspect.go   Sets.SuspectSince    round-is-judged-by-the-suspects-of-its-beginning
 //	who is sent a repair              redlock/internal/quorum/suspect.go   Sets.Succeeded       round-before-a-repair-clears-it
 //	who may have forgotten            redlock/internal/quorum/guard.go     Guard.decide         newcomer-to-a-used-list-votes
@@ -87,11 +77,11 @@ package redlock
 //	a failed attempt is undone        redlock/acquire.go                   attempt.round        failed-attempt-kept
 //	so is one whose context ends      redlock/acquire.go                   attempt.round        cancelled-attempt-leaves-its-key
 //	who goes on after a split         redlock/acquire_split.go             Mutex.resolve        split-asks-who-owes
-//	a lock is lost at its end         redlock/hold_keepalive.go            keepAlive.deadline   keepalive-ends-late
+//	a lock is lost at its end         redlock/internal/held/keepalive.go   KeepAlive.deadline   keepalive-ends-late
 //	a lock is renewed after a third   redlock/internal/quorum/tally.go     RenewAfter           renewed-after-a-half
-//	a renewal is repeated             redlock/hold_renewer.go              renewer.complete     renewal-not-repeated
-//	a lock after a switch             redlock/hold_recheck.go              rechecker.survives   recheck-judges-anothers-lock
-//	a tombstone excludes              redlock/hold_renewer.go              renewer.noteLostBut  a-minoritys-tombstones-are-deleted
+//	a renewal is repeated             redlock/internal/held/renewer.go     renewer.complete     renewal-not-repeated
+//	a lock after a switch             redlock/internal/held/recheck.go     rechecker.survives   recheck-judges-anothers-lock
+//	a tombstone excludes              redlock/internal/held/renewer.go     renewer.noteLostBut  a-minoritys-tombstones-are-deleted
 //	who is next, who is dead          redlock/internal/kind/queue.go       EnterScript          dead-in-the-queue-blocks
 //	... who lives, and does not come  redlock/wait.go                      wait.renew           queue-that-does-not-move-is-obeyed
 //	readers give way                  redlock/internal/kind/shared.go      addReader            intent-ignored

@@ -64,7 +64,7 @@ func TestAsManyHoldersAsPermits(t *testing.T) {
 		}
 		next := clients[k%2].NewMutex(key, 30*time.Second, WithPermits(k))
 		for slot := range k + 1 { // whichever it begins with, one that there is not included
-			next.setNextSlot(slot)
+			next.hold.SetNextSlot(slot)
 			require.ErrorIs(t, next.TryLock(t.Context()), ErrHeld)
 		}
 		for _, m := range held {
@@ -158,7 +158,7 @@ func TestAnAttemptGoesOnWhenAnotherIsFaster(t *testing.T) {
 			}
 			for i := range masters.Addrs() {
 				if tried < lost {
-					command(t, masters, i, "SET", fmt.Sprintf("{k}:permit:%d/%d", m.slot(), k), "another's")
+					command(t, masters, i, "SET", fmt.Sprintf("{k}:permit:%d/%d", m.hold.NextSlot(), k), "another's")
 				}
 			}
 			tried++
@@ -682,7 +682,7 @@ func TestManyPermits(t *testing.T) {
 	m := c.NewMutex(key, 30*time.Second, WithPermits(kind.MaxPermits))
 	require.NoError(t, m.TryLock(t.Context()))
 	other := c.NewMutex(m.Key(), 30*time.Second, WithPermits(kind.MaxPermits))
-	other.setNextSlot(int(m.nextSlot.Load()) - 1)
+	other.hold.SetNextSlot(m.hold.NextSlot() - 1)
 	require.NoError(t, other.TryLock(t.Context()), "the other 999 are free")
-	require.NotEqual(t, m.nextSlot.Load(), other.nextSlot.Load())
+	require.NotEqual(t, m.hold.NextSlot(), other.hold.NextSlot())
 }

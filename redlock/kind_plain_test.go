@@ -19,7 +19,7 @@ func TestCommandsOnTheWire(t *testing.T) {
 	m := c.NewMutex("a key", 10*time.Second)
 	k := new(round.Call)
 
-	k.Acquire(&m.spec, c.owner, 0)
+	k.Acquire(m.spec(), c.owner, 0)
 	token := string(k.Token)
 	require.Equal(t, []string{"SET", "a key", token, "NX", "PX", "10000"}, words(k.Op.Command))
 	require.Empty(t, k.Op.Fallback)
@@ -29,7 +29,7 @@ func TestCommandsOnTheWire(t *testing.T) {
 	require.True(t, strings.HasPrefix(token, "me/"))
 	require.Zero(t, k.Op.Persist, "an acquire is never delivered late")
 
-	k.Release(&m.spec, []byte(token))
+	k.Release(m.spec(), []byte(token))
 	require.Equal(t, []string{"EVALSHA", kind.ReleaseScript.Hash, "1", "a key", token}, words(k.Op.Command))
 	require.Equal(t, []string{"EVAL", kind.ReleaseScript.Text, "1", "a key", token}, words(k.Op.Fallback))
 	require.Equal(t, 10*time.Second, k.Op.Persist)
@@ -39,7 +39,7 @@ func TestCommandsOnTheWire(t *testing.T) {
 	require.Equal(t, []string{"DELIFEQ", "a key", token}, words(k.Op.Dialects[1].Command))
 	require.Equal(t, conn.DelIfEq, k.Op.Dialects[1].Needs)
 
-	k.Extend(&m.spec, []byte(token), 0, 10*time.Second)
+	k.Extend(m.spec(), []byte(token), 0, 10*time.Second)
 	require.Equal(t, []string{"SET", "a key", token, "IFEQ", token, "PX", "10000"}, words(k.Op.Dialects[0].Command))
 	require.Equal(t, conn.SetIfEq, k.Op.Dialects[0].Needs)
 	require.Empty(t, k.Op.Dialects[1].Command)
@@ -47,7 +47,7 @@ func TestCommandsOnTheWire(t *testing.T) {
 	require.Equal(t, []string{"EVAL", kind.ExtendScript.Text, "1", "a key", token, "10000"}, words(k.Op.Fallback))
 	require.Zero(t, k.Op.Persist)
 
-	k.Repair(&m.spec, []byte(token), 0, 10*time.Second, mux.Set(0).With(1))
+	k.Repair(m.spec(), []byte(token), 0, 10*time.Second, mux.Set(0).With(1))
 	require.Equal(t, []string{"SET", "a key", token, "NX", "PX", "10000"}, words(k.Op.Command))
 	require.Empty(t, k.Op.Fallback, "it is not sent a second time")
 	require.Empty(t, k.Op.Dialects[0].Command)

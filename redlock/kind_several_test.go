@@ -305,7 +305,7 @@ func TestMastersNotifyOfAChangeOfAnyKey(t *testing.T) {
 	}
 	m := c.NewMutex("a", 30*time.Second, WithKeys("b", "d"))
 	for _, text := range []bool{false, true} {
-		for _, key := range m.spec.Names() {
+		for _, key := range m.spec().Names() {
 			for i := range 3 {
 				command(t, masters, i, "SET", key, "another's")
 				if text {
@@ -315,8 +315,8 @@ func TestMastersNotifyOfAChangeOfAnyKey(t *testing.T) {
 			w := line.NewWaiter(&c.line)
 			told := sleeps(t, w)
 			require.Eventually(t, func() bool { // what the keys' last changes told is heard first
-				c.looks.Listen(w, &m.spec)
-				p, err := c.looks.Look(t.Context(), &m.spec, w)
+				c.looks.Listen(w, m.spec())
+				p, err := c.looks.Look(t.Context(), m.spec(), w)
 				return err == nil && p.WillNotify && p.Held && !p.Free
 			}, hanging, 20*time.Millisecond)
 			for i := range 3 {

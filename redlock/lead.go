@@ -105,9 +105,8 @@ func (m *Mutex) lead(ctx context.Context, fn func(ctx context.Context) error) (p
 	m.client.busy.Add(1) // as Do
 	defer m.client.busy.Add(-1)
 	defer m.unlock(context.WithoutCancel(ctx), false)
-	k := m.client.renewer.add(context.WithoutCancel(ctx), &m.hold)
-	k.by = "Lead"
-	defer k.stop()
+	k := m.client.held.KeepAlive(context.WithoutCancel(ctx), &m.hold, "Lead")
+	defer k.Stop()
 	o := &leaderContext{keepAlive: k, campaign: ctx}
 	o.Context, o.end = context.WithCancelCause(k)
 	defer o.end(nil)
@@ -130,7 +129,7 @@ func (m *Mutex) lead(ctx context.Context, fn func(ctx context.Context) error) (p
 // kept alive then.
 type leaderContext struct {
 	context.Context // derived from keepAlive
-	keepAlive       *keepAlive
+	keepAlive       context.Context
 	campaign        context.Context // Lead's
 	end             context.CancelCauseFunc
 }
@@ -149,7 +148,7 @@ func (l *leaderContext) Err() error {
 func (l *leaderContext) Deadline() (time.Time, bool) { return l.campaign.Deadline() }
 
 func (l *leaderContext) check() {
-	l.keepAlive.checkDeadline()
+	_ = l.keepAlive.Err() // it looks at the clock
 	if l.Context.Err() == nil {
 		l.checkCampaign()
 	}

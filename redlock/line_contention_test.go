@@ -45,7 +45,7 @@ func TestContendedKeyIsSoWhenItIsReleased(t *testing.T) {
 			for _, before := range []bool{true, false} {
 				m := c.NewMutex("k", time.Hour, opts...)
 				if before {
-					c.looks.NoteRefused(c.now(), m.spec.Names()...)
+					c.looks.NoteRefused(c.now(), m.spec().Names()...)
 					time.Sleep(time.Millisecond)
 				}
 				require.NoError(t, m.TryLock(t.Context()))
@@ -55,7 +55,7 @@ func TestContendedKeyIsSoWhenItIsReleased(t *testing.T) {
 					cancel()
 				}
 				time.Sleep(contendedFor)
-				require.False(t, c.looks.Contended(c.now(), m.spec.Names()...))
+				require.False(t, c.looks.Contended(c.now(), m.spec().Names()...))
 				require.NoError(t, m.Unlock(t.Context()))
 				require.Equal(t, !before, c.looks.Contended(c.now(), "k"))
 				time.Sleep(contendedFor)

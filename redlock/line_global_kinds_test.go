@@ -45,13 +45,13 @@ func TestPermitsAreHadInTheOrderOfTheQueue(t *testing.T) {
 					}
 				}()
 			}
-			asleep(t, clients[0], ms[0].spec.Names()[0])
+			asleep(t, clients[0], ms[0].spec().Names()[0])
 			before := woken(clients)
 			next := 0
 			for ; next < 2; next++ { // one after the other
 				require.NoError(t, held[next].Unlock(t.Context()))
 				require.Equal(t, next, conntest.Soon(t, "the next has it", took))
-				require.Eventually(t, func() bool { return queueLength(t, masters, ms[0].spec.Names()[0]) == n-1-next }, hanging, 5*time.Millisecond)
+				require.Eventually(t, func() bool { return queueLength(t, masters, ms[0].spec().Names()[0]) == n-1-next }, hanging, 5*time.Millisecond)
 				time.Sleep(50 * time.Millisecond) // nothing says that nobody else will come
 				require.Empty(t, took)
 			}
@@ -83,9 +83,9 @@ func TestNoPermitIsTakenAheadOfTheQueue(t *testing.T) {
 	held := takenPermits(t, c, "k", 2, 1)[0]
 	m := other.NewMutex("k", term30, WithPermits(2))
 	_, slot, _ := kind.CutSlot(held.Token())
-	m.setNextSlot(slot - 1)
+	m.hold.SetNextSlot(slot - 1)
 
-	master, queue := queueMasterOf(t, other, m.spec.Names()[0]), queueKey(m.spec.Names()[0])
+	master, queue := queueMasterOf(t, other, m.spec().Names()[0]), queueKey(m.spec().Names()[0])
 	command(t, masters, master, "ZADD", queue, "1", "another's")
 	command(t, masters, master, "SET", queue+":another's:alive", "")
 	done := queuesUp(t, masters, m, 1)
@@ -135,7 +135,7 @@ func TestLockThatIsHandedOverByItsTokenGoesToTheHeadOfTheQueue(t *testing.T) {
 					}()
 				}
 			}
-			require.Equal(t, 2, queueLength(t, masters, holder.spec.Names()[0]))
+			require.Equal(t, 2, queueLength(t, masters, holder.spec().Names()[0]))
 			fence, had := holder.Fence(), [2]int{}
 			for i := range 2 * each {
 				other := clients[3].NewMutex(key, term30, append(opts, WithToken(holder.Token()))...)

@@ -31,7 +31,7 @@ func queueLength(t *testing.T, masters *redlocktest.Masters, key string) (n int)
 func queuesUp(t *testing.T, masters *redlocktest.Masters, m *Mutex, behind int) <-chan error {
 	t.Helper()
 	done := locks(t, m)
-	require.Eventually(t, func() bool { return queueLength(t, masters, m.spec.Names()[0]) == behind+1 }, hanging, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return queueLength(t, masters, m.spec().Names()[0]) == behind+1 }, hanging, 5*time.Millisecond)
 	return done
 }
 
@@ -85,7 +85,7 @@ func readersQueueUp(t *testing.T, masters *redlocktest.Masters, m *Mutex, reader
 	require.Eventually(t, func() bool {
 		n := 0
 		for i := range masters.N() {
-			v, err := masters.Do(i, "ZRANGE", queueKey(m.spec.Key), "0", "-1")
+			v, err := masters.Do(i, "ZRANGE", queueKey(m.spec().Key), "0", "-1")
 			require.NoError(t, err)
 			for _, id := range v.([]any) {
 				if id := id.(string); reads(id) && id != kind.ReaderMark {

@@ -118,9 +118,9 @@ func TestAReleasedSlotIsTriedAtOnce(t *testing.T) {
 	waiter := c.NewMutex("k", 30*time.Second, WithPermits(k))
 	done := locks(t, waiter)
 	for range 20 {
-		asleep(t, c, waiter.spec.Names()[0])
+		asleep(t, c, waiter.spec().Names()[0])
 		require.Eventually(t, func() bool { return c.Stats().EventsWaiting == 0 }, hanging, time.Millisecond)
-		before, aim := failed.Load(), waiter.slot()
+		before, aim := failed.Load(), waiter.hold.NextSlot()
 		i := slices.IndexFunc(held, func(m *Mutex) bool {
 			_, slot, _ := kind.CutSlot(m.Token())
 			return slot != aim
@@ -147,12 +147,12 @@ func TestAWaiterLooksForwardToTheSlotThatEndsFirst(t *testing.T) {
 		}
 	}
 	m, w := c.NewMutex("k", 30*time.Second, WithPermits(3)), line.NewWaiter(&c.line)
-	c.looks.Listen(w, &m.spec)
+	c.looks.Listen(w, m.spec())
 	defer w.End()
 	var p line.LookResult
 	require.Eventually(t, func() bool { // a look is brief, and a busy machine may not answer it
 		var err error
-		p, err = c.looks.Look(t.Context(), &m.spec, w)
+		p, err = c.looks.Look(t.Context(), m.spec(), w)
 		require.NoError(t, err)
 		require.False(t, p.Free)
 		return p.Held
@@ -179,15 +179,15 @@ func TestOneSlotThatIsNotKnownIsWaitedFor(t *testing.T) {
 	masters.Pause(2)
 	for open := 1; open <= 2; open++ {
 		m, w := c.NewMutex(fmt.Sprint("k", open), 30*time.Second, WithPermits(2)), line.NewWaiter(&c.line)
-		m.spec.Timeout = timeout
+		m.spec().Timeout = timeout
 		for range 4 { // it looks at them in any order
 			began := c.now()
-			_, found := c.looks.Find(t.Context(), &m.spec, nil)
+			_, found := c.looks.Find(t.Context(), m.spec(), nil)
 			require.False(t, found)
 			require.GreaterOrEqual(t, c.now()-began, timeout, "the last one may say that %d is free", open)
 		}
-		c.looks.Listen(w, &m.spec)
-		p, err := c.looks.Look(t.Context(), &m.spec, w)
+		c.looks.Listen(w, m.spec())
+		p, err := c.looks.Look(t.Context(), m.spec(), w)
 		w.End()
 		require.NoError(t, err)
 		require.False(t, p.Held, "%d may be free", open)
@@ -204,9 +204,9 @@ func TestALookKnowsNothingOfTheOneBefore(t *testing.T) {
 		}
 		m, w := c.NewMutex("k", ttl), line.NewWaiter(&c.line)
 		notifies := func() bool {
-			c.looks.Listen(w, &m.spec)
+			c.looks.Listen(w, m.spec())
 			defer w.End()
-			p, err := c.looks.Look(t.Context(), &m.spec, w)
+			p, err := c.looks.Look(t.Context(), m.spec(), w)
 			require.NoError(t, err)
 			return p.WillNotify
 		}

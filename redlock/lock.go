@@ -74,10 +74,10 @@ func (m *Mutex) outOfTime(ctx context.Context, o *options, e *RoundError) *Round
 func (m *Mutex) lock(ctx, waiting context.Context, o *options) (e *RoundError) {
 	c := m.client
 	if err := waiting.Err(); err != nil {
-		return m.outOfTime(ctx, o, unasked(opLock, m.spec.Key, nil, "").endedBy(waiting, err))
+		return m.outOfTime(ctx, o, unasked(opLock, m.spec().Key, nil, "").endedBy(waiting, err))
 	}
 	if c.isShut() {
-		return unasked(opLock, m.spec.Key, ErrClosed, "")
+		return unasked(opLock, m.spec().Key, ErrClosed, "")
 	}
 	if e := m.heldWithin(ctx); e != nil {
 		return e
@@ -109,12 +109,12 @@ func (m *Mutex) lock(ctx, waiting context.Context, o *options) (e *RoundError) {
 // queued tries and waits in the queues. It also returns if others have another number of permits.
 func (w *wait) queued(ctx, waiting context.Context, o *options) *RoundError {
 	m, c := w.mutex, w.mutex.client
-	waiter, first, clear := c.localQueues.Join(&m.spec)
+	waiter, first, clear := c.localQueues.Join(m.spec())
 	w.waiter = waiter
 	w.next.mutex, w.next.waitsSecond, w.next.leads = m, true, o != nil // else it may as well wait for a holder
 	// A newcomer to a contended key looks first. Otherwise the client that has released the lock
 	// would always overtake the waiters that were notified of the release.
-	try := (first || m.spec.Reader && clear) && !(c.looks.Contended(c.now(), m.spec.Names()...) && c.looks.Tracked())
+	try := (first || m.spec().Reader && clear) && !(c.looks.Contended(c.now(), m.spec().Names()...) && c.looks.Tracked())
 	w.settleFirst = first && !try && !w.usesGlobalQueue() // else the queue has the order
 	e, err := w.lock(ctx, waiting, try, first)
 	if e = w.end(waiting, e, err); err == nil { // it is the attempt's, and was told
@@ -139,7 +139,7 @@ func (m *Mutex) untilAgreed(ctx context.Context) error {
 			return ErrClosed
 		case <-time.After(kind.AgreedPause + rand.N(kind.AgreedPause)):
 		}
-		k.Agrees(&m.spec)
+		k.Agrees(m.spec())
 		switch err := c.round.Mux.Do(ctx, &k.Op); {
 		case err == nil && quorum.Count(k.Op.Votes, nil).Yes >= quorum.Majority(len(c.masters)):
 			return nil

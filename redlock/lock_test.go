@@ -75,7 +75,7 @@ func TestOnlyTheHeadOfAQueueContends(t *testing.T) {
 		polls := c.Stats().Held
 		require.Greater(t, polls, uint64(40))
 		require.Less(t, polls, uint64(160))
-		c2.renewer.close()
+		c2.held.Close()
 	})
 }
 

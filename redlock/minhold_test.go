@@ -195,7 +195,7 @@ func TestMinHoldOutlivesALoss(t *testing.T) {
 		simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 			m := taken(t, c, WithMinHold(least))
 			time.Sleep(ttl) // a renewal that comes too late finds that
-			c.renewer.lose(&m.hold, []byte(m.Token()), unasked(opRenew, "k", ErrExpired, ""))
+			c.held.Lose(&m.hold, []byte(m.Token()), asHeld(unasked(opRenew, "k", ErrExpired, "")))
 			time.Sleep(2 * time.Millisecond)
 			require.Equal(t, 3, r.keys(), "it is not known yet whether the work fails")
 			unlock := m.Unlock
@@ -369,7 +369,7 @@ func TestOnceInThePeriod(t *testing.T) {
 			if err := m.Lock(t.Context()); err != nil {
 				return err
 			}
-			work(Until(m).Add(m.spec.Term.Drift - brief))
+			work(Until(m).Add(m.spec().Term.Drift - brief))
 			return m.Unlock(t.Context())
 		},
 	} {
@@ -513,16 +513,16 @@ func TestLockThatLingersSaysSo(t *testing.T) {
 			require.NoError(t, m.TryLock(t.Context()))
 			token := m.Token()
 			require.False(t, holder().Left())
-			c.renewer.lose(&m.hold, []byte(token), unasked(opRenew, "a", ErrExpired, ""))
+			c.held.Lose(&m.hold, []byte(token), asHeld(unasked(opRenew, "a", ErrExpired, "")))
 			require.False(t, holder().Left(), "the work goes on")
 			require.Error(t, m.Unlock(t.Context()))
 			h := holder()
 			require.True(t, h.Left())
 			require.Equal(t, "reports@web-3", h.Owner())
 			require.Greater(t, h.TTL, 30*time.Second)
-			c.round.SendRelease(&m.spec, []byte(token), time.Minute)
+			c.round.SendRelease(m.spec(), []byte(token), time.Minute)
 			require.True(t, holder().Left(), "that came late")
-			c.round.SendRelease(&m.spec, []byte(token), 0)
+			c.round.SendRelease(m.spec(), []byte(token), 0)
 			require.True(t, holder().Left(), "it is the token's no more")
 			waiter := c.NewMutex("a", time.Second, lock.opts...)
 			require.Contains(t, waiter.findHolder(t.Context()).String(), "left there by reports@web-3")

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"time"
 
 	"github.com/redburst/redburst/redlock/internal/behind"
+	"github.com/redburst/redburst/redlock/internal/held"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/round"
@@ -28,7 +28,7 @@ import (
 // permits, the name of its predecessor in another process, and what the context package needs to
 // wake it, if it reads for the others meanwhile.
 type Mutex struct {
-	hold
+	hold   held.Lock
 	client *Client // see mustClient
 }
 
@@ -82,35 +82,35 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 		token []byte
 	})
 	m := &both.Mutex
-	m.client, m.tokenText = c, &both.token
-	m.spec = round.Spec{Kind: kind.Plain{}, Traits: &round.Ordinary, Key: key, Term: quorum.NewTerm(ttl, c.cfg.DriftFactor), Timeout: c.cfg.roundTimeout(ttl)}
+	m.client = c
+	spec := m.hold.Init(&both.token, o.lifetime)
+	*spec = round.Spec{Kind: kind.Plain{}, Traits: &round.Ordinary, Key: key, Term: quorum.NewTerm(ttl, c.cfg.DriftFactor), Timeout: c.cfg.roundTimeout(ttl)}
 	if c.cfg.Prefix != "" {
-		m.spec.Traits = &round.Traits{Prefixed: c.cfg.Prefix + key}
+		spec.Traits = &round.Traits{Prefixed: c.cfg.Prefix + key}
 	}
-	m.lifetime = o.lifetime
 	if 0 < o.minHold && o.minHold <= maxTTL {
 		o.minHold += quorum.NewTerm(o.minHold, c.cfg.DriftFactor).Drift + time.Millisecond - 1
 		o.minHold = o.minHold.Truncate(time.Millisecond)
 	}
 	if o.token != "" {
-		*m.tokenText, m.shown = []byte(o.token), true
+		m.hold.Know(o.token)
 	}
 	err := o.invalid
 	if len(opts) > 0 {
-		if e := o.choose(&m.spec, &c.round.Hints); e != nil {
+		if e := o.choose(spec, &c.round.Hints); e != nil {
 			err = e
 		}
 		if _, slot, _ := kind.CutSlot(o.token); slot > 0 {
-			m.setNextSlot(slot - 1)
+			m.hold.SetNextSlot(slot - 1)
 		}
 	}
 	guard := c.cfg.RestartGuard
 	switch {
 	case key == "":
 		err = checkKey(key)
-	case len(m.spec.OnMasters()) > maxKey:
-		err = checkKey(m.spec.OnMasters())
-	case kind.Reserved(m.spec.OnMasters()):
+	case len(spec.OnMasters()) > maxKey:
+		err = checkKey(spec.OnMasters())
+	case kind.Reserved(spec.OnMasters()):
 		err = errReserved
 	case ttl > maxTTL:
 		err = fmt.Errorf("TTL %v is beyond a hundred years", ttl)
@@ -126,8 +126,8 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 		err = fmt.Errorf("TTL %v is too short for a round: is its unit missing, as in %d*time.Millisecond?", given, given)
 	case ttl < minTTL:
 		err = fmt.Errorf("TTL %v is too short for a round: %v is the least", given, minTTL)
-	case m.spec.Term.Drift >= ttl:
-		err = fmt.Errorf("TTL %v leaves nothing after a clock drift of %v", ttl, m.spec.Term.Drift)
+	case spec.Term.Drift >= ttl:
+		err = fmt.Errorf("TTL %v leaves nothing after a clock drift of %v", ttl, spec.Term.Drift)
 	}
 	if err != nil {
 		err = m.refused(err)
@@ -139,25 +139,7 @@ const mutexPrefix = "redlock: mutex "
 
 // refused makes the error of a Mutex that cannot be used.
 func (m *Mutex) refused(why error) error {
-	return fmt.Errorf(mutexPrefix+"%s: %w", quoted(m.spec.Key), why)
-}
-
-// setNextSlot sets the slot of the next attempt, counted from 0 on. It ignores a slot that the
-// lock does not have: a Mutex on the same key with another number of slots has released it.
-func (m *Mutex) setNextSlot(slot int) {
-	if m.spec.Slotted != nil && slot < m.spec.Slots() {
-		m.nextSlot.Store(int32(slot) + 1)
-	}
-}
-
-// slot returns the slot that the next attempt is to take, counted from 1 on. It is the slot that
-// was set, which is the last one if nothing else was found out. If none was set, it is a random
-// one.
-func (m *Mutex) slot() int {
-	if m.nextSlot.Load() == 0 {
-		m.nextSlot.CompareAndSwap(0, int32(rand.IntN(max(m.spec.Slots(), 1)))+1)
-	}
-	return int(m.nextSlot.Load())
+	return fmt.Errorf(mutexPrefix+"%s: %w", kind.Quoted(m.spec().Key), why)
 }
 
 func init() {
@@ -170,6 +152,9 @@ func init() {
 	}
 }
 
+// spec returns what never changes once the Mutex is made.
+func (m *Mutex) spec() *round.Spec { return m.hold.Spec() }
+
 // mustClient returns the Mutex's client. It panics if the Mutex was not made by NewMutex.
 func (m *Mutex) mustClient() *Client {
 	if m.client == nil {
@@ -179,32 +164,25 @@ func (m *Mutex) mustClient() *Client {
 }
 
 // Format prints the key, and not the token, whatever the verb.
-func (m *Mutex) Format(s fmt.State, _ rune) { fmt.Fprintf(s, "redlock.Mutex{%s}", quoted(m.spec.Key)) }
+func (m *Mutex) Format(s fmt.State, _ rune) {
+	fmt.Fprintf(s, "redlock.Mutex{%s}", kind.Quoted(m.spec().Key))
+}
 
 // Key returns the key; if there are several, the one that NewMutex was given.
-func (m *Mutex) Key() string { return m.spec.Key }
+func (m *Mutex) Key() string { return m.spec().Key }
 
 // Token returns the token under which the masters know the lock. Another process needs it to
 // extend or release the lock ([WithToken]). It is empty while the Mutex is unlocked.
 //
 // Holders of one client that have the lock one after the other can have one token (see
 // Config.Handovers). But no later holder has a token that was returned.
-func (m *Mutex) Token() string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.shown = true
-	return string(m.token())
-}
+func (m *Mutex) Token() string { return m.hold.Token() }
 
 // Fence returns the number of the lock, which is greater than that of every earlier holder of the
 // key. The lock has one if the Mutex was made with [WithFence] or [WithSecond]. It remains when
 // the lock expires or is lost, so that the resource can refuse what is written under it. It is 0
 // while the Mutex is unlocked, and for a lock that was handed over and not extended yet.
-func (m *Mutex) Fence() uint64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.fence
-}
+func (m *Mutex) Fence() uint64 { return m.hold.Fence() }
 
 // Held reports whether the lock is valid now: whether Remaining is above 0.
 func (m *Mutex) Held() bool { return m.Remaining() > 0 }
@@ -213,52 +191,12 @@ func (m *Mutex) Held() bool { return m.Remaining() > 0 }
 // the masters' clocks keep their promise (see the package comment). It counts time for which the machine is
 // suspended. It is 0 if nothing is left, while the Mutex is unlocked, and for a lock that was handed over and
 // not extended yet.
-func (m *Mutex) Remaining() time.Duration {
-	c := m.mustClient()
-	m.checkSecond()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.until == 0 || m.awaitsSecond() || m.backing.lost() {
-		return 0
-	}
-	return m.left(c.now())
-}
-
-// checkSecond makes the second lock check whether it is over, and reports whether it is still to
-// be taken.
-func (m *Mutex) checkSecond() bool {
-	if m.spec.Second == nil {
-		return false
-	}
-	m.mu.Lock()
-	b, half := m.backing, m.awaitsSecond()
-	m.mu.Unlock()
-	b.checkContext()
-	return half
-}
-
-// clearExpired unlocks the Mutex if its lock is over. Before the Mutex takes the next lock, the
-// KeepAlives of this one have ended, and keys that its late
-// requests may have set on some master are released.
-func (m *Mutex) clearExpired() {
-	c := m.client
-	m.mu.Lock()
-	if len(m.token()) == 0 || !m.state(c.now()).over() || m.backingMustStay(c.now()) {
-		m.mu.Unlock()
-		return
-	}
-	k := c.round.Take() // for its buffer: TryLock allocates nothing
-	defer c.round.Put(k)
-	k.Token = append(k.Token[:0], m.token()...) // this token never becomes valid again
-	rest := m.lingerTime(c.now)
-	m.mu.Unlock()
-	c.renewer.giveBack(&m.hold, k.Token, rest, nil)
-}
+func (m *Mutex) Remaining() time.Duration { return m.hold.Remaining(m.mustClient().now) }
 
 // stale makes the error of a successful round whose votes are no longer trusted. The note says
 // why.
 func (m *Mutex) stale(op string, k *round.Call, err error, note string) *RoundError {
-	e := m.client.failure(op, m.spec.Key, k, err, ErrNoQuorum)
+	e := m.client.failure(op, m.spec().Key, k, err, ErrNoQuorum)
 	e.note = note
 	return e
 }
@@ -292,69 +230,20 @@ func (m *Mutex) Extend(ctx context.Context) error {
 func (m *Mutex) extend(ctx context.Context) *RoundError {
 	c := m.client
 	if err := ctx.Err(); err != nil {
-		return unasked(opExtend, m.spec.Key, nil, "").endedBy(ctx, err)
+		return unasked(opExtend, m.spec().Key, nil, "").endedBy(ctx, err)
 	}
-	if m.checkSecond() {
-		return unasked(opExtend, m.spec.Key, ErrNotHeld, "its second lock is not taken yet")
+	if m.hold.CheckSecond() {
+		return unasked(opExtend, m.spec().Key, ErrNotHeld, "its second lock is not taken yet")
 	}
-	c.guard.Use(m.spec.Life()) // if the lock was handed over, this client may not have used its TTL yet
-	x := extension{core: &c.core, hold: &m.hold, call: c.round.Take()}
-	k := x.call
-	defer c.round.Put(k)
-	switches := c.rechecker.switches.Load()
-	was := x.postFirst()
-	switch was {
-	case stateUnlocked:
-		return unasked(opExtend, m.spec.Key, ErrNotHeld, "not locked")
-	case stateExpired, stateLost:
-		return unasked(opExtend, m.spec.Key, ErrNotHeld, "its validity has ended")
-	}
-	defer m.unpin()
-	err := c.round.Mux.Wait(ctx, &k.Op)
-	if m.spec.Numbers != nil && was == stateHandedOver && quorum.Count(k.Op.Votes, err).Answered() == nil {
-		x.yes = quorum.SaidYes(k.Op.Votes)
-		if again, e := c.round.AgreeOnFence(ctx, &m.spec, k); again {
-			c.stats.raised.Add(1)
-			err = e
-		}
-	}
-	unbelieved := ""
-	if m.spec.Numbers != nil {
-		_, unbelieved = c.round.Hints.Unbelieved(k.Op.Votes)
-	}
-	m.checkSecond()
-	left, repair, reason := x.complete(err, true)
-	c.round.Forget(repair)
-	c.renewer.askAgain(&m.hold)
-	mustUndo := reason != nil && x.mustUndo(reason)
-	if reason == errUnlocked { // the release that follows the round undoes it
-		reason = ErrNotHeld
-	}
-	stale := false
-	if reason == nil && was == stateHandedOver {
-		c.rechecker.add(&m.hold) // for the next recheck; the last one may have come too early for this lock
-		stale = c.rechecker.switches.Load() != switches && !c.rechecker.survives(&m.hold, k.Token)
-	}
-	var e *RoundError
+	c.guard.Use(m.spec().Life()) // if the lock was handed over, this client may not have used its TTL yet
+	was, f := c.held.Extend(ctx, &m.hold)
 	switch {
-	case stale:
-		e = m.stale(opExtend, k, err, replaced)
-	case reason != nil:
-		e = c.failure(opExtend, m.spec.Key, k, err, reason)
-	default:
-		c.stats.extended.Add(1)
+	case was == held.Unlocked:
+		return unasked(opExtend, m.spec().Key, ErrNotHeld, "not locked")
+	case was.Over():
+		return unasked(opExtend, m.spec().Key, ErrNotHeld, "its validity has ended")
 	}
-	if unbelieved != "" && reason == ErrNoQuorum {
-		e.note = unbelieved
-	}
-	if stale || mustUndo {
-		c.renewer.lose(&m.hold, k.Token, e)
-	}
-	if e != nil {
-		e.blame(ctx, err)
-	}
-	x.observe(ctx, opExtend, left, e)
-	return e
+	return errorOf(f)
 }
 
 // KeepAlive renews the lock, every third of its TTL, until stop is called, the lock is released
@@ -378,6 +267,6 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 // the beginning.
 func (m *Mutex) KeepAlive(ctx context.Context) (held context.Context, stop context.CancelFunc) {
 	mustContext(ctx)
-	k := m.mustClient().renewer.add(ctx, &m.hold)
-	return k, k.stop
+	k := m.mustClient().held.KeepAlive(ctx, &m.hold, "")
+	return k, k.Stop
 }

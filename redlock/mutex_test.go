@@ -21,7 +21,7 @@ func TestLockIsHandedOverByItsToken(t *testing.T) {
 		require.Zero(t, heir.Remaining(), "its validity is unknown")
 		time.Sleep(time.Second)
 		require.NoError(t, heir.Extend(t.Context()))
-		require.Equal(t, ttl-m.spec.Term.Drift-time.Millisecond, heir.Remaining())
+		require.Equal(t, ttl-m.spec().Term.Drift-time.Millisecond, heir.Remaining())
 		held, stop := heir.KeepAlive(t.Context())
 		time.Sleep(10 * ttl)
 		require.NoError(t, held.Err())
@@ -172,7 +172,7 @@ func TestRoundTimeoutFollowsTheTTLWithinBounds(t *testing.T) {
 			6 * time.Second:        300 * time.Millisecond,
 			time.Hour:              500 * time.Millisecond,
 		} {
-			require.Equal(t, want, c.NewMutex("k", ttl).spec.Timeout)
+			require.Equal(t, want, c.NewMutex("k", ttl).spec().Timeout)
 		}
 
 		r.set(freeze, 0, 1)
@@ -182,4 +182,31 @@ func TestRoundTimeoutFollowsTheTTLWithinBounds(t *testing.T) {
 		require.NotErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, c.cfg.roundTimeout(ttl), r.now()-since)
 	})
+}
+
+// Two attempts of one Mutex are under way, and a quorum loses the lock of the first in between. Both succeed.
+func TestTwoAttemptsOfOneMutexLeaveOneLock(t *testing.T) {
+	for name, opts := range map[string][]Option{"plain": nil, "fenced": {WithFence()}, "several": {WithKeys("l")}} {
+		simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+			m := c.NewMutex("k", ttl, opts...)
+			for range 2 { // on the same Mutex
+				for i, d := range []time.Duration{1, 5, 3} {
+					r.set(func(m *fakeMaster) { m.delay = d * time.Millisecond }, i)
+				}
+				done := make(chan error, 2)
+				try := func() { done <- m.TryLock(t.Context()) }
+				go try()
+				time.Sleep(2 * time.Millisecond)
+				r.set(func(m *fakeMaster) { m.delay = 4 * time.Millisecond }, 0, 1, 2)
+				go try()
+				time.Sleep(3*time.Millisecond + time.Millisecond/2)
+				r.set(flush, 0, 1)
+				require.NoError(t, <-done, name)
+				require.NoError(t, <-done, name)
+				require.NoError(t, m.Unlock(t.Context()))
+				time.Sleep(10 * time.Millisecond)
+				require.Zero(t, r.keys(), name)
+			}
+		})
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/behind"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/round"
 )
 
@@ -75,7 +76,7 @@ type Event struct {
 
 // Format prints no token, whatever the verb.
 func (e Event) Format(s fmt.State, _ rune) {
-	fmt.Fprintf(s, "redlock.Event{%s %s %s %v}", e.Kind, e.Op, quoted(e.Key), e.Err)
+	fmt.Fprintf(s, "redlock.Event{%s %s %s %v}", e.Kind, e.Op, kind.Quoted(e.Key), e.Err)
 }
 
 // Why a waiting Lock tries again: see behind.Event.

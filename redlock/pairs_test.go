@@ -246,14 +246,16 @@ func (d *duel) watches() {
 // look sees that no two have the lock, that whoever has lost it is told soon, and that no context outlives it.
 func (d *duel) look() {
 	for _, k := range d.parties { // all at one moment: a lock can be handed over in no time
-		k.Mutex.mu.Lock()
-		defer k.Mutex.mu.Unlock()
+		mu := holdMu(k.Mutex)
+		mu.Lock()
+		defer mu.Unlock()
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now, sound := d.r.now(), 0 // those whose lock no quorum of masters has lost
 	for _, k := range d.parties {
-		token, holds := string(k.token()), k.left(now) > 0
+		token, until := underMu(k.Mutex)
+		holds := until > now
 		if _, lost := d.lost[token]; holds && !lost {
 			sound++
 		}
@@ -297,7 +299,7 @@ func (d *duel) waits(ctx context.Context) {
 // soon is within which time a holder is told of a loss. Where masters have told of much, they are heeded less often, up to
 // the time between two renewals.
 func (d *duel) soon() time.Duration {
-	if d.c.stats.renewalsNotified.Load() > d.heeded+2 {
+	if d.c.held.Counts().RenewalsNotified.Load() > d.heeded+2 {
 		return pairTTL * 2 / 5
 	}
 	return toldSoon
@@ -364,7 +366,7 @@ var moves = []move{
 	{"revoke", func(d *duel) { d.other.Revoke(context.Background(), "k", "enough") }},
 	{"replace", func(d *duel) { // a master that the lock needs, as another has lost it
 		d.loses(loss{told: toldAtOnce, switched: true}, quietly, 0, 2)
-		d.c.rechecker.switched(0)
+		d.c.held.Switched(0)
 		time.Sleep(5 * time.Millisecond)
 	}},
 	{"close", func(d *duel) { d.mu.Lock(); d.closed = true; d.mu.Unlock(); d.c.Close() }},
@@ -377,7 +379,7 @@ var moves = []move{
 func (d *duel) fight(first, second move, at stopAt, n int, again bool) (reached bool) {
 	t := d.t
 	d.over.Store(false)
-	d.heeded = d.c.stats.renewalsNotified.Load()
+	d.heeded = d.c.held.Counts().RenewalsNotified.Load()
 	d.calm, d.seen, d.lost = 0, map[string]bool{}, map[string]loss{}
 	require.NoError(t, d.holder.TryLock(t.Context()), d.name)
 	d.keeps(d.holder)
@@ -452,7 +454,7 @@ func (d *duel) ends() {
 	time.Sleep(5 * time.Millisecond)
 	synctest.Wait()
 	for _, k := range d.parties {
-		require.Zero(t, k.pins, "%s: %s is still pinned", d.name, k.who)
+		require.Zero(t, k.pins(), "%s: %s is still pinned", d.name, k.who)
 	}
 	asAtTheStart(t, d.name, d.r, d.c, d.other)
 }

@@ -346,11 +346,11 @@ func TestAReaderMendsNothing(t *testing.T) {
 	}}
 	k := c.round.Take()
 	defer c.round.Put(k)
-	c.round.Mend(&c.NewMutex("k", ttl, WithShared(), WithFence()).spec, k, 0b10)
+	c.round.Mend(c.NewMutex("k", ttl, WithShared(), WithFence()).spec(), k, 0b10)
 	require.Zero(t, sent)
-	c.round.Mend(&c.NewMutex("k", ttl, WithFence()).spec, k, 0)
+	c.round.Mend(c.NewMutex("k", ttl, WithFence()).spec(), k, 0)
 	require.Zero(t, sent)
-	c.round.Mend(&c.NewMutex("k", ttl, WithFence()).spec, k, 0b10)
+	c.round.Mend(c.NewMutex("k", ttl, WithFence()).spec(), k, 0b10)
 	require.Equal(t, 1, sent)
 }
 

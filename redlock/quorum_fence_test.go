@@ -131,7 +131,7 @@ func TestASecondRoundTakesOfTheValidity(t *testing.T) {
 		begun := c.now()
 		require.NoError(t, m.TryLock(t.Context()))
 		require.Equal(t, 20*time.Millisecond, c.now()-begun)
-		require.Equal(t, begun+time.Second-12*time.Millisecond, m.until)
+		require.Equal(t, begun+time.Second-12*time.Millisecond, m.validUntil())
 	})
 }
 
@@ -141,7 +141,7 @@ func TestRepairsCarryTheFence(t *testing.T) {
 	c := opened(t, masters.Addrs(), nil)
 	repair := map[string]func(m *Mutex){
 		"Extend":    func(m *Mutex) { require.NoError(t, m.Extend(t.Context())) },
-		"a recheck": func(m *Mutex) { c.rechecker.recheck([]*hold{&m.hold}) },
+		"a recheck": func(m *Mutex) { c.held.Recheck(&m.hold) },
 		"a renewal": func(m *Mutex) {
 			_, stop := m.KeepAlive(t.Context())
 			defer stop()
@@ -224,7 +224,7 @@ func TestAHandedOverLockWhoseFenceIsRaised(t *testing.T) {
 		begun := c.now()
 		require.NoError(t, h.Extend(t.Context()))
 		require.Equal(t, 2*far, c.now()-begun)
-		require.Equal(t, begun+h.spec.Term.TTL-h.spec.Term.Drift, h.until, "it counts from the first round")
+		require.Equal(t, begun+h.spec().Term.TTL-h.spec().Term.Drift, h.validUntil(), "it counts from the first round")
 		require.Greater(t, h.Fence(), m.Fence())
 		require.Zero(t, Suspects(h), "all had it in the first round, whoever decides the second")
 	})

@@ -62,7 +62,7 @@ func (c *Client) Revoke(ctx context.Context, key, reason string, opts ...Option)
 	c.check()
 	o := chosen(opts)
 	if err := checkRevocation(c.cfg.Prefix, key, reason, &o); err != nil {
-		return fmt.Errorf("redlock: revoke %s: %w", quoted(key), err)
+		return fmt.Errorf("redlock: revoke %s: %w", kind.Quoted(key), err)
 	}
 	tokens := []string{o.token}
 	if o.token == "" {

@@ -562,7 +562,7 @@ func TestALongTombstoneIsFound(t *testing.T) {
 	k := c.round.Take()
 	defer c.round.Put(k)
 	token = m.secretly()
-	k.Read(&m.spec, []byte(token))
+	k.Read(m.spec(), []byte(token))
 	require.NoError(t, c.round.Mux.Do(t.Context(), &k.Op))
 	require.True(t, c.failure(opUnlock, "k", k, nil, ErrNotHeld).revoked())
 	require.ErrorIs(t, m.Unlock(t.Context()), ErrRevoked)

@@ -16,7 +16,7 @@ import (
 // beginning and end are both given, as a minute can end between them.
 func agreed(m *Mutex, when ...time.Duration) bool {
 	return slices.ContainsFunc(when, func(at time.Duration) bool {
-		sure, _ := m.client.round.Agreed.Lately(&m.spec, at)
+		sure, _ := m.client.round.Agreed.Lately(m.spec(), at)
 		return sure
 	})
 }
@@ -164,7 +164,7 @@ func TestAnAgreementThatEndsMeanwhileDoesNotCount(t *testing.T) {
 		require.NoError(t, m.TryLock(t.Context()))
 		require.NoError(t, m.Unlock(t.Context()))
 	}
-	sure, _ := c.round.Agreed.Lately(&m.spec, c.now())
+	sure, _ := c.round.Agreed.Lately(m.spec(), c.now())
 	require.True(t, sure)
 	real, attempts := c.round.Mux, 0
 	c.round.Mux = &askedRounds{Mux: real, answered: func(*mux.Op) {

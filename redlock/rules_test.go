@@ -98,7 +98,7 @@ func TestRule3ExtendRepairsButRevivesNothing(t *testing.T) {
 		before := Until(m)
 		require.NoError(t, m.Extend(t.Context()))
 		require.True(t, Until(m).After(before))
-		require.Equal(t, ttl-m.spec.Term.Drift-time.Millisecond, m.Remaining())
+		require.Equal(t, ttl-m.spec().Term.Drift-time.Millisecond, m.Remaining())
 		time.Sleep(2 * time.Millisecond)
 		for i := range 5 {
 			got, left := r.keyOf(i)

@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"time"
 )
 
 // A Second takes locks in another system, beside those on the masters ([WithSecond]): an etcd
@@ -39,34 +38,6 @@ type SecondLock interface {
 	Unlock(ctx context.Context) error
 }
 
-// A backing is the second lock of a hold that has taken both.
-type backing struct {
-	lock     SecondLock
-	ctx      context.Context // derived from the lock's, of package context: it is asked while mutexes are held
-	end      context.CancelFunc
-	until    time.Duration // the latest end of the hold's validity that was announced; guarded by hold.mu
-	timer    *time.Timer   // fires when that may have passed
-	unwatch  func() bool   // stops watching ctx
-	released bool          // it was released; only the goroutine that took it out of its hold uses this
-}
-
-// attach asks the lock for its context. That may panic.
-func (b *backing) attach() { b.ctx, b.end = context.WithCancel(b.lock.Context()) }
-
-// checkContext makes the lock's own context check whether it is over, and that ends ours. No
-// mutex is held, as the context may be of any kind.
-func (b *backing) checkContext() {
-	if b != nil {
-		_ = b.lock.Context().Err()
-	}
-}
-
-// lost reports whether the second lock was lost. b may be nil.
-func (b *backing) lost() bool { return b != nil && b.ctx.Err() != nil }
-
-// lossCause says how the lock was lost.
-func (b *backing) lossCause() error { return secondEnded{context.Cause(b.ctx)} }
-
 // secondEnded says how a second lock was lost. It is made while mutexes are held, so it does not
 // yet call the error of the other system.
 type secondEnded struct{ cause error }
@@ -83,41 +54,3 @@ func (a foreignError) Is(target error) bool {
 }
 
 func (a foreignError) As(target any) bool { return errors.As(a.error, target) }
-
-// unlockNoWait releases the lock and does not wait. b may be nil.
-func (b *backing) unlockNoWait() {
-	if b == nil {
-		return
-	}
-	b.unlock(endedContext)
-}
-
-// endedContext is a context that has ended.
-var endedContext = func() context.Context {
-	ctx, end := context.WithCancel(context.Background())
-	end()
-	return ctx
-}()
-
-// unlockWithin is unlock, but waits for d at most.
-func (b *backing) unlockWithin(ctx context.Context, d time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, d)
-	defer cancel()
-	return b.unlock(ctx)
-}
-
-// unlock releases the lock, once: a context that panics may bring its caller back.
-func (b *backing) unlock(ctx context.Context) error {
-	if b.released {
-		return nil
-	}
-	b.released = true
-	if b.unwatch != nil {
-		b.unwatch()
-		b.timer.Stop()
-	}
-	if b.end != nil {
-		defer b.end()
-	}
-	return b.lock.Unlock(ctx)
-}

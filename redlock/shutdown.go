@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/redburst/redburst/redlock/internal/kind"
 )
 
 // Shutdown ends the client. It ends the contexts of all work under locks at once, and takes no lock from work that has
@@ -36,7 +38,7 @@ func (c *Client) Shutdown(ctx context.Context) (err error) {
 	c.check()
 	defer c.Close()
 	c.shutting.Do(func() { close(c.shut) })
-	c.renewer.shutdown()
+	c.held.Shutdown()
 	c.localQueues.Wake()
 	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
 		// The order matters: an attempt has listed its lock before it ends, and who takes a lock off the list is
@@ -45,7 +47,7 @@ func (c *Client) Shutdown(ctx context.Context) (err error) {
 		if idle {
 			c.attempts.Unlock()
 		}
-		left := c.held()
+		left := c.held.Held()
 		busy := c.busy.Load()
 		if idle && len(left) == 0 && busy == 0 {
 			return nil
@@ -62,7 +64,7 @@ func (c *Client) Shutdown(ctx context.Context) (err error) {
 			continue
 		}
 		c.Close() // it ends attempts, which may still have taken a lock
-		for key, n := range c.held() {
+		for key, n := range c.held.Held() {
 			left[key] = max(left[key], n) // one may have been let go of too late
 		}
 		if len(left) == 0 && busy == 0 {
@@ -70,30 +72,6 @@ func (c *Client) Shutdown(ctx context.Context) (err error) {
 		}
 		return fmt.Errorf("redlock: shutdown: %w: %s", err, unfinished(left, busy))
 	}
-}
-
-// enter takes attempts for one that is about to take a lock, and reports whether it may. It looks whether the client is
-// shut down only then: Shutdown waits for those that have it, and for what they have listed.
-func (c *Client) enter() bool {
-	if !c.attempts.TryRLock() {
-		return false
-	}
-	if c.isShut() {
-		c.attempts.RUnlock()
-		return false
-	}
-	return true
-}
-
-// held returns how many locks are held on each key.
-func (c *Client) held() map[string]int {
-	of := map[string]int{}
-	for _, h := range c.rechecker.list() {
-		if h.taken(c.now) {
-			of[h.spec.Key]++
-		}
-	}
-	return of
 }
 
 // unfinished says what Shutdown has not waited for.
@@ -107,7 +85,7 @@ func unfinished(left map[string]int, busy int64) string {
 		const most = 10
 		var keys []string
 		for _, key := range slices.Sorted(maps.Keys(left))[:min(most, len(left))] {
-			keys = append(keys, quoted(key))
+			keys = append(keys, kind.Quoted(key))
 		}
 		text := "1 lock is left to its TTL: "
 		if n != 1 {

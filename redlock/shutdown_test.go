@@ -449,9 +449,9 @@ func TestShutdownKeepsEachKind(t *testing.T) {
 			err := c.Do(t.Context(), "k", short, func(ctx context.Context) error {
 				go c.Shutdown(context.WithoutCancel(ctx))
 				<-ctx.Done()
-				held := keepAliveOf(ctx).hold
+				hold := holdOf(ctx)
 				for until := time.Now().Add(4 * short); time.Now().Before(until); time.Sleep(short / 10) { // the work, longer than the TTL
-					if err := rival.TryLock(context.WithoutCancel(ctx)); held.remaining(c.now) > 0 && !errors.Is(err, ErrHeld) {
+					if err := rival.TryLock(context.WithoutCancel(ctx)); hold.Remaining(c.now) > 0 && !errors.Is(err, ErrHeld) {
 						return fmt.Errorf("another has tried it: %w", err)
 					}
 				}

@@ -136,9 +136,7 @@ func (h *simulation) call(ctx context.Context, r *rand.Rand) {
 		held, stop := m.KeepAlive(context.Background())
 		derived, end := context.WithCancel(held)
 		context.AfterFunc(derived, end)
-		m.mu.Lock()
-		token := string(m.token())
-		m.mu.Unlock()
+		token := m.secretly()
 		h.mu.Lock()
 		h.keeps = append(h.keeps, keptAlive{m, token, held, derived})
 		h.mu.Unlock()
@@ -156,7 +154,7 @@ func (h *simulation) event() {
 	i := h.random(n)
 	if h.client.groups && h.random(2) == 0 {
 		for range 1 + h.random(3) {
-			h.client.rechecker.switched(i)
+			h.client.held.Switched(i)
 			time.Sleep(h.moment(simulatedTTL / 20))
 		}
 	}
@@ -186,16 +184,16 @@ func (h *simulation) event() {
 func (h *simulation) oneIsValid() {
 	valid := 0
 	for _, m := range h.mutexes { // all at one moment: a lock can be handed over in no time
-		m.mu.Lock()
+		holdMu(m).Lock()
 	}
 	now := h.client.now()
 	for _, m := range h.mutexes {
-		if m.left(now) > 0 {
+		if _, until := underMu(m); until > now {
 			valid++
 		}
 	}
 	for _, m := range h.mutexes {
-		m.mu.Unlock()
+		holdMu(m).Unlock()
 	}
 	if valid > 1 {
 		h.t.Errorf("%d locks on one key are valid", valid)
@@ -207,10 +205,9 @@ func (h *simulation) fencesGrow() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, m := range h.mutexes {
-		m.mu.Lock()
-		token, fence, valid := string(m.token()), m.fence, m.until > h.client.now()
-		m.mu.Unlock()
-		if !valid || token == h.token {
+		text, fence, left := m.hold.Now(h.client.now())
+		token := string(text)
+		if left == 0 || token == h.token {
 			continue
 		}
 		if h.fenced && fence <= h.fence || !h.fenced && fence != 0 {
@@ -229,9 +226,8 @@ func (h *simulation) noneIsAliveWithoutItsLock() {
 	h.keeps = nil
 	h.mu.Unlock()
 	for _, k := range keeps {
-		k.mutex.mu.Lock()
-		gone := k.token == "" || string(k.mutex.token()) != k.token || k.mutex.until <= h.client.now()
-		k.mutex.mu.Unlock()
+		token, _, left := k.mutex.hold.Now(h.client.now())
+		gone := k.token == "" || string(token) != k.token || left == 0
 		if !gone {
 			h.mu.Lock()
 			h.keeps = append(h.keeps, k)

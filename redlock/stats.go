@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/redlock/internal/behind"
+	"github.com/redburst/redburst/redlock/internal/held"
 )
 
 // Stats is a snapshot of what a client has done and of how its masters are. It counts since Open
@@ -41,21 +42,21 @@ type Stats struct {
 	more behind.Stats
 }
 
-// snapshot returns the counts.
-func (s *stats) snapshot() Stats {
+// snapshot returns the counts, with those of the locks.
+func (s *stats) snapshot(h *held.Counts) Stats {
 	return Stats{
 		Acquired:         s.acquired.Load(),
 		AcquireP99:       s.acquire.p99(),
 		Held:             s.held.Load(),
 		NoQuorum:         s.noQuorum.Load(),
-		Released:         s.released.Load(),
-		ReleaseFailed:    s.releaseFailed.Load(),
-		Renewals:         s.renewals.Load(),
-		RenewalsFailed:   s.renewalsFailed.Load(),
-		RenewalsNotified: s.renewalsNotified.Load(),
-		Lost:             s.lost.Load(),
-		Revoked:          s.revoked.Load(),
-		FenceRaised:      s.raised.Load(),
+		Released:         h.Released.Load(),
+		ReleaseFailed:    h.ReleaseFailed.Load(),
+		Renewals:         h.Renewals.Load(),
+		RenewalsFailed:   h.RenewalsFailed.Load(),
+		RenewalsNotified: h.RenewalsNotified.Load(),
+		Lost:             h.Lost.Load(),
+		Revoked:          h.Revoked.Load(),
+		FenceRaised:      s.raised.Load() + h.Raised.Load(),
 		Waiting:          int(s.waiting.Load()),
 		more: behind.Stats{
 			Expired:      s.expired.Load(),
@@ -65,26 +66,20 @@ func (s *stats) snapshot() Stats {
 			WokenExpiry:  s.wokenExpiry.Load(),
 			WokenLocal:   s.wokenLocal.Load(),
 			WokenPoll:    s.wokenPoll.Load(),
-			Extended:     s.extended.Load(),
-			SecondTaken:  s.secondTaken.Load(),
-			SecondTime:   time.Duration(s.secondTime.Load()),
-			SecondFailed: s.secondFailed.Load(),
+			Extended:     h.Extended.Load(),
+			SecondTaken:  h.SecondTaken.Load(),
+			SecondTime:   time.Duration(h.SecondTime.Load()),
+			SecondFailed: h.SecondFailed.Load(),
 		},
 	}
 }
 
 type stats struct {
 	acquired, held, noQuorum, expired atomic.Uint64
-	cancelled, released, extended     atomic.Uint64
-	renewals, renewalsFailed, lost    atomic.Uint64
-	renewalsNotified, revoked         atomic.Uint64
-	raised                            atomic.Uint64
+	cancelled, raised                 atomic.Uint64
 	wokenFree, wokenHeld, wokenExpiry atomic.Uint64
 	wokenLocal, wokenPoll             atomic.Uint64
 	waiting                           atomic.Int64
-	secondTaken, secondFailed         atomic.Uint64
-	secondTime                        atomic.Int64
-	releaseFailed                     atomic.Uint64
 	acquire                           histogram
 }
 
@@ -127,16 +122,6 @@ func (s *stats) countAttempt(e *RoundError, took time.Duration) {
 		s.expired.Add(1)
 	case e.reason == nil:
 		s.cancelled.Add(1)
-	}
-}
-
-// countLoss counts a loss. A revocation is none: an operator meant it, and need not be told. why is not looked at further,
-// as a mutex is held.
-func (s *stats) countLoss(why error) {
-	if e, _ := why.(*RoundError); e.revoked() {
-		s.revoked.Add(1)
-	} else {
-		s.lost.Add(1)
 	}
 }
 

@@ -42,9 +42,9 @@ func TestNothingIsExtendedAfterItsRelease(t *testing.T) {
 		lock   func(m *Mutex) *sync.Mutex
 		extend func(m *Mutex)
 	}{
-		"Extend":  {func(m *Mutex) *sync.Mutex { return &m.mu }, func(m *Mutex) { m.Extend(context.Background()) }},
-		"recheck": {func(m *Mutex) *sync.Mutex { return &m.mu }, func(m *Mutex) { m.client.rechecker.recheck([]*hold{&m.hold}) }},
-		"KeepAlive": {func(m *Mutex) *sync.Mutex { return &m.client.renewer.mu }, func(m *Mutex) {
+		"Extend":  {func(m *Mutex) *sync.Mutex { return holdMu(m) }, func(m *Mutex) { m.Extend(context.Background()) }},
+		"recheck": {func(m *Mutex) *sync.Mutex { return holdMu(m) }, func(m *Mutex) { m.client.held.Recheck(&m.hold) }},
+		"KeepAlive": {func(m *Mutex) *sync.Mutex { return renewerMu(m.client) }, func(m *Mutex) {
 			_, stop := m.KeepAlive(context.Background())
 			defer stop()
 			time.Sleep(ttl/quorum.RenewAfter + time.Millisecond)

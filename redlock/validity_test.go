@@ -28,7 +28,7 @@ func TestValidityIsCountedFromTheStartOfEachRound(t *testing.T) {
 			return context.Cause(held)
 		}},
 		"recheck": {opRecheck, delay, func(_ context.Context, m *Mutex) error {
-			m.client.rechecker.recheck([]*hold{&m.hold})
+			m.client.held.Recheck(&m.hold)
 			return nil
 		}},
 	} {
@@ -48,7 +48,7 @@ func TestValidityIsCountedFromTheStartOfEachRound(t *testing.T) {
 				r.set(func(m *fakeMaster) { m.delay = delay }, all(3)...)
 				require.NoError(t, c.do(t.Context(), m))
 				synctest.Wait()
-				require.Equal(t, []time.Duration{ttl - m.spec.Term.Drift - c.took}, left)
+				require.Equal(t, []time.Duration{ttl - m.spec().Term.Drift - c.took}, left)
 			})
 		})
 	}

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/behind"
+	"github.com/redburst/redburst/redlock/internal/held"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/line"
 	"github.com/redburst/redburst/redlock/internal/round"
@@ -60,18 +60,18 @@ func (w *wait) end(ctx context.Context, e *RoundError, err error) *RoundError {
 	var place *round.Call
 	ahead := 0
 	if errors.Is(err, context.DeadlineExceeded) {
-		place = c.globalQueues.AskPlace(w.waiter, c.round.ShortTimeout(m.spec.Timeout, explainMin))
-		ahead = c.localQueues.Ahead(w.waiter, m.spec.Names()...)
+		place = c.globalQueues.AskPlace(w.waiter, c.round.ShortTimeout(m.spec().Timeout, explainMin))
+		ahead = c.localQueues.Ahead(w.waiter, m.spec().Names()...)
 	}
 	w.withdraw()
 	w.leaveGlobalQueue()
 	if w.contended {
-		c.looks.NoteRefused(c.now(), m.spec.Names()...)
+		c.looks.NoteRefused(c.now(), m.spec().Names()...)
 	}
-	declined, held, why := c.localQueues.Leave(w.waiter, w.acquired, m.spec.Names()...)
+	declined, held, why := c.localQueues.Leave(w.waiter, w.acquired, m.spec().Names()...)
 	w.waiter = nil
 	if declined {
-		m.notifyReleased(0, 0)
+		c.localQueues.Released(0, m.spec().Names()...)
 	}
 	if err != nil {
 		failure, _ := why.(*RoundError)
@@ -103,15 +103,15 @@ func (w *wait) cleanUp() {
 	if w.waiter != nil {
 		w.withdraw()
 		w.leaveGlobalQueue()
-		if declined, _, _ := m.client.localQueues.Leave(w.waiter, false, m.spec.Names()...); declined {
-			m.notifyReleased(0, 0)
+		if declined, _, _ := m.client.localQueues.Leave(w.waiter, false, m.spec().Names()...); declined {
+			m.client.localQueues.Released(0, m.spec().Names()...)
 		}
 	}
 	if w.began != 0 {
 		m.client.stats.waiting.Add(-1)
 	}
 	if w.acquired {
-		m.unlock(endedContext, false) // the release is sent, and not waited for
+		m.unlock(held.EndedContext, false) // the release is sent, and not waited for
 	}
 }
 
@@ -130,7 +130,7 @@ func (w *wait) lock(ctx, waiting context.Context, try, head bool) (*RoundError, 
 			}
 			// A newcomer that finds its slot taken enters the queue before it looks for another slot, as waiters
 			// come first.
-			a.oneSlot = w.since == 0 && m.spec.Slotted != nil && w.usesGlobalQueue()
+			a.oneSlot = w.since == 0 && m.spec().Slotted != nil && w.usesGlobalQueue()
 			e := a.run(ctx, waiting)
 			if a.secondFailed && (last == nil || last.reason != ErrSecond) { // otherwise last says more
 				last = e
@@ -143,15 +143,15 @@ func (w *wait) lock(ctx, waiting context.Context, try, head bool) (*RoundError, 
 				return last, e.ended
 			}
 			last = e
-			head = !m.spec.Reader || m.client.localQueues.NoteReaderRefused(w.waiter, m.spec.Names()...)
+			head = !m.spec().Reader || m.client.localQueues.NoteReaderRefused(w.waiter, m.spec().Names()...)
 			w.lostRace = e.reason == ErrHeld && len(e.Votes) > 0
 			w.refused = w.refused || w.lostRace
 			if e.reason == ErrNoQuorum || w.next.secondFailed {
 				w.leaveGlobalQueue()
 			}
-			m.client.localQueues.NoteFailure(e, e.reason == ErrHeld, m.spec.Names()...)
-			if e.reason == ErrHeld && (m.spec.Slotted == nil || w.since != 0) { // otherwise other slots may be free
-				m.client.looks.NoteRefused(m.client.now(), m.spec.Names()...)
+			m.client.localQueues.NoteFailure(e, e.reason == ErrHeld, m.spec().Names()...)
+			if e.reason == ErrHeld && (m.spec().Slotted == nil || w.since != 0) { // otherwise other slots may be free
+				m.client.looks.NoteRefused(m.client.now(), m.spec().Names()...)
 			}
 		}
 		if w.since == 0 {
@@ -237,7 +237,7 @@ func (w *wait) takeOver(ctx context.Context) (taken bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
-	m.clearExpired() // which calls contexts: before the lock is taken out
+	c.held.ClearExpired(&m.hold) // which calls contexts: before the lock is taken out
 	switches, token, taken, open := w.takeGiven()
 	if !open {
 		return false, ErrClosed
@@ -246,8 +246,8 @@ func (w *wait) takeOver(ctx context.Context) (taken bool, err error) {
 		return false, nil
 	}
 	w.acquired = true // from here on a panic unlocks it
-	defer m.unpin()
-	if c.rechecker.switches.Load() != switches && !c.rechecker.survives(&m.hold, token) {
+	defer m.hold.Unpin()
+	if !c.held.Survives(&m.hold, token, switches) {
 		w.acquired = false
 		return false, nil
 	}
@@ -258,11 +258,14 @@ func (w *wait) takeOver(ctx context.Context) (taken bool, err error) {
 
 // observeHandOver tells the Observers of the lock that was just taken over.
 func (m *Mutex) observeHandOver(ctx context.Context) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if e := m.client.events.begin(ctx, behind.HandedOver, m.spec.Key); e != nil {
-		e.more.Token, e.more.Fence, e.more.Validity = append(e.more.Token, m.token()...), m.fence, m.left(m.client.now())
-		m.client.events.end(e)
+	c := m.client
+	if !c.events.observed() {
+		return
+	}
+	token, fence, left := m.hold.Now(c.now())
+	if e := c.events.begin(ctx, behind.HandedOver, m.spec().Key); e != nil {
+		e.more.Token, e.more.Fence, e.more.Validity = append(e.more.Token, token...), fence, left
+		c.events.end(e)
 	}
 }
 
@@ -279,17 +282,7 @@ func (w *wait) takeGiven() (switches uint64, token []byte, taken, open bool) {
 	if given == nil { // Close has taken it back
 		return 0, nil, false, true
 	}
-	in := given.Of.(*relay)
-	switches = in.switches
-	if c.groups {
-		token = slices.Clone(in.token) // before it is taken: the relay can be another lock's then
-	}
-	if taken = in.take(&m.hold); taken {
-		c.rechecker.add(&m.hold)
-	} else {
-		in.GiveBack(&m.spec)
-		m.notifyReleased(0, 0)
-	}
+	switches, token, taken = c.held.TakeOver(&m.hold, given, c.groups)
 	return switches, token, taken, true
 }
 
@@ -404,7 +397,7 @@ func (w *wait) localQueueNotified(s line.Signal) step {
 	case line.TurnHeld: // the holder is of this client, and will notify it; if it cannot, the masters will
 		// Most locks are short. A look waits for every master, and would
 		// often delay the holder's release.
-		if w.mutex.spec.Slotted == nil { // otherwise another slot may be free
+		if w.mutex.spec().Slotted == nil { // otherwise another slot may be free
 			w.polls = pollLast
 		}
 		return w.settle()
@@ -435,23 +428,23 @@ func (w *wait) look(ctx context.Context) (step, error) {
 		return sleepOn, err
 	}
 	w.intend(ctx)
-	c.looks.Listen(w.waiter, &w.mutex.spec) // anew: the answers have earlier changes
+	c.looks.Listen(w.waiter, w.mutex.spec()) // anew: the answers have earlier changes
 	if !c.looks.Tracked() {
 		return w.sleepFor(w.pause(), wakePoll), nil
 	}
-	p, err := c.looks.Look(ctx, &w.mutex.spec, w.waiter)
+	p, err := c.looks.Look(ctx, w.mutex.spec(), w.waiter)
 	if err != nil {
 		return 0, ended(err)
 	}
 	if p.Held { // noted, so that a waiter that gives up can say why
 		w.contended = true
-		c.localQueues.NoteHeld(foundHeld, w.mutex.spec.Names()...)
-		if w.mutex.spec.Reader && !w.refused {
+		c.localQueues.NoteHeld(foundHeld, w.mutex.spec().Names()...)
+		if w.mutex.spec().Reader && !w.refused {
 			w.refused = true
 			return lookNow, nil // this time it enters the global queue
 		}
 	}
-	w.mutex.setNextSlot(p.Slot)
+	w.mutex.hold.SetNextSlot(p.Slot)
 	w.learn(p.At)
 	left := p.At - c.now()
 	switch {
@@ -489,7 +482,7 @@ func (w *wait) learn(ends time.Duration) {
 // while too few masters can notify.
 func (w *wait) usesGlobalQueue() bool {
 	m := w.mutex
-	return (!m.spec.Reader || w.refused) && w.waiter.MayEnter(m.client.now()) && m.client.looks.Tracked()
+	return (!m.spec().Reader || w.refused) && w.waiter.MayEnter(m.client.now()) && m.client.looks.Tracked()
 }
 
 // enterGlobalQueue has the waiter enter the global queues, and reports whether it may contend. If it may not, its
@@ -514,7 +507,7 @@ func (w *wait) enterGlobalQueue(ctx context.Context) (contend bool, err error) {
 		return true, nil
 	}
 	w.contended = true
-	c.localQueues.NoteHeld(foundHeld, m.spec.Names()...)
+	c.localQueues.NoteHeld(foundHeld, m.spec().Names()...)
 	w.withdraw() // its intent must not refuse readers that are ahead of it
 	w.dueAt = 0
 	return false, nil
@@ -554,9 +547,9 @@ func (w *wait) freeDespiteQueue(ctx context.Context) bool {
 	if was == 0 {
 		return false
 	}
-	slot, free := c.looks.Find(ctx, &w.mutex.spec, w.waiter)
+	slot, free := c.looks.Find(ctx, w.mutex.spec(), w.waiter)
 	if free {
-		w.mutex.setNextSlot(slot)
+		w.mutex.hold.SetNextSlot(slot)
 	}
 	return free
 }
@@ -569,7 +562,7 @@ func (w *wait) leaveGlobalQueue() { w.mutex.client.globalQueues.Leave(w.waiter) 
 func (w *wait) intend(ctx context.Context) {
 	m, c := w.mutex, w.mutex.client
 	now := c.now()
-	intending, ok := m.spec.Kind.(kind.Intending)
+	intending, ok := m.spec().Kind.(kind.Intending)
 	if !ok || now-w.since < kind.IntentAfter || w.intentAskedAt != 0 && now-w.intentAskedAt < kind.IntentPause {
 		return
 	}
@@ -581,7 +574,7 @@ func (w *wait) intend(ctx context.Context) {
 		token = round.AppendToken(token, c.owner)
 		w.intent = token[:0] // its memory; it is not there yet
 	}
-	k.Intend(&m.spec, intending, token, c.round.ShortTimeout(m.spec.Timeout, round.MinShortTimeout))
+	k.Intend(m.spec(), intending, token, c.round.ShortTimeout(m.spec().Timeout, round.MinShortTimeout))
 	w.waiter.Ask(ctx, k) // an intent is a courtesy, so its error does not matter
 	for i := range k.Op.Votes {
 		switch v := &k.Op.Votes[i]; {
@@ -605,7 +598,7 @@ func (w *wait) withdraw() {
 	c := w.mutex.client
 	k := c.round.Take()
 	defer c.round.Put(k)
-	k.Withdraw(&w.mutex.spec, w.mutex.spec.Kind.(kind.Intending), w.intent)
+	k.Withdraw(w.mutex.spec(), w.mutex.spec().Kind.(kind.Intending), w.intent)
 	c.round.Mux.Send(&k.Op)
 	w.intent = w.intent[:0]
 }
@@ -626,13 +619,13 @@ func (w *wait) prepareAttempt(ctx context.Context) {
 	w.settleFirst = w.interval.why != wakeReleased && w.interval.why != wakePoll
 	if w.next.notified = w.interval.why == wakeFree; w.next.notified {
 		slot, _ := c.looks.Free(w.waiter)
-		w.mutex.setNextSlot(slot)
+		w.mutex.hold.SetNextSlot(slot)
 	}
 	if slot := w.waiter.TakeFreedSlot(); slot != 0 && w.interval.why == wakeReleased {
-		w.mutex.setNextSlot(slot - 1)
+		w.mutex.hold.SetNextSlot(slot - 1)
 	}
 	c.stats.countWake(w.interval.why)
-	if e := c.events.begin(ctx, behind.Wake, w.mutex.spec.Key); e != nil {
+	if e := c.events.begin(ctx, behind.Wake, w.mutex.spec().Key); e != nil {
 		e.more.Why = w.interval.why
 		c.events.end(e)
 	}
@@ -673,7 +666,7 @@ func (w *wait) begins(ctx context.Context) {
 	c := w.mutex.client
 	w.began = c.now()
 	c.stats.waiting.Add(1)
-	c.events.tell(ctx, behind.Wait, w.mutex.spec.Key)
+	c.events.tell(ctx, behind.Wait, w.mutex.spec().Key)
 }
 
 // finish notes that Lock returns, in the statistics and for the Observers.
@@ -685,7 +678,7 @@ func (w *wait) finish(ctx context.Context, e *RoundError) {
 	c := w.mutex.client
 	c.stats.waiting.Add(-1)
 	w.began = 0
-	if ev := c.events.begin(ctx, EventWaited, w.mutex.spec.Key); ev != nil {
+	if ev := c.events.begin(ctx, EventWaited, w.mutex.spec().Key); ev != nil {
 		if ev.Took = c.now() - began; e != nil {
 			ev.Err = e
 		}

@@ -220,8 +220,8 @@ func TestAReaderIsNotifiedThatAnIntentHasGone(t *testing.T) {
 	defer w.End()
 	told := sleeps(t, w)
 	require.Eventually(t, func() bool { // a look is brief, and a busy machine may not answer it
-		c.looks.Listen(w, &m.spec)
-		p, err := c.looks.Look(t.Context(), &m.spec, w)
+		c.looks.Listen(w, m.spec())
+		p, err := c.looks.Look(t.Context(), m.spec(), w)
 		require.NoError(t, err)
 		require.False(t, p.Free)
 		return p.WillNotify
@@ -295,9 +295,9 @@ func TestAClockThatIsSetBackDoesNotProlongAnIntent(t *testing.T) {
 		masters.Jump(0, -10*time.Minute)
 		var p line.LookResult
 		require.Eventually(t, func() (told bool) { // a look is brief, and a busy machine may not answer it
-			c.looks.Listen(w, &m.spec)
+			c.looks.Listen(w, m.spec())
 			var err error
-			p, err = c.looks.Look(t.Context(), &m.spec, w)
+			p, err = c.looks.Look(t.Context(), m.spec(), w)
 			require.NoError(t, err)
 			return p.WillNotify
 		}, hanging, 5*time.Millisecond)
@@ -353,7 +353,7 @@ func TestAClockThatIsSetBackDoesNotProlongADeadReader(t *testing.T) {
 			intend()
 			for _, m := range []*Mutex{lives, dead} {
 				require.GreaterOrEqual(t, ends(m), m.Remaining())
-				require.Less(t, ends(m), 2*m.spec.Term.TTL)
+				require.Less(t, ends(m), 2*m.spec().Term.TTL)
 			}
 			left, err := masters.Do(0, "PTTL", "k")
 			require.NoError(t, err)

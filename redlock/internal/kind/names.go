@@ -2,6 +2,7 @@ package kind
 
 import (
 	"bytes"
+	"fmt"
 	"strconv"
 	"strings"
 	"unsafe"
@@ -162,4 +163,13 @@ func AppendSubjects(dst []Subject, key []byte) []Subject {
 		dst = append(dst, Subject{prefix, slot, of})
 	}
 	return dst
+}
+
+// Quoted returns a key as it stands in a message.
+func Quoted(key string) string {
+	const most = 100
+	if len(key) > most {
+		return fmt.Sprintf("%q...", key[:most])
+	}
+	return strconv.Quote(key)
 }

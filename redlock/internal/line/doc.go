@@ -1,6 +1,6 @@
 // Package line says who is next: which waiter of this client, and which client. It knows no error of a lock, no statistics,
 // no Observer, and no Client and Mutex. Package redlock has the call of Lock (wait.go), which asks it what to do next, and
-// the locks that waiters are given (hold_relay.go). What both have of a client is in a Core.
+// package held has the locks that waiters are given (relay.go). What both have of a client is in a Core.
 //
 //	waiter.go      one goroutine in Lock (Waiter): what wakes it, and what it is given (Given)
 //	local.go       the waiters of this client for each key, in their order (LocalQueues)

@@ -3,7 +3,7 @@
 //
 //	go run ./redlock/redlocktest/mutants
 //	go run ./redlock/redlocktest/mutants -only 'fence|permits' -v
-//	go run ./redlock/redlocktest/mutants -area 'mux/|hold_relay'
+//	go run ./redlock/redlocktest/mutants -area 'mux/|held/relay'
 //	go run ./redlock/redlocktest/mutants -change main -within 2m
 //	go run ./redlock/redlocktest/mutants -chaos
 //	go run ./redlock/redlocktest/mutants -list
@@ -93,7 +93,7 @@ func main() {
 	j := job{only: regexp.MustCompile(""), area: regexp.MustCompile("")}
 	flag.Func("only", "a regular expression for the names of the mutants to try, such as 'fence|permits'",
 		func(s string) (err error) { j.only, err = regexp.Compile(s); return err })
-	flag.Func("area", "a regular expression for the paths of files; those whose text is in one are tried, such as 'mux/|hold_relay'",
+	flag.Func("area", "a regular expression for the paths of files; those whose text is in one are tried, such as 'mux/|held/relay'",
 		func(s string) (err error) { j.area, err = regexp.Compile(s); return err })
 	flag.StringVar(&j.change, "change", "", "a revision; those whose text differs from it are tried, or that differ themselves")
 	flag.DurationVar(&j.within, "within", 0, "none begins later than that")

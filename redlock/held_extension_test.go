@@ -27,7 +27,7 @@ func TestObserverIsToldWhatIsLeftOfTheLock(t *testing.T) {
 		defer stop()
 		time.Sleep(2 * ttl)
 	}}
-	recheck := late{opRecheck, func(_ context.Context, m *Mutex) { m.client.rechecker.recheck([]*hold{&m.hold}) }}
+	recheck := late{opRecheck, func(_ context.Context, m *Mutex) { m.client.held.Recheck(&m.hold) }}
 	for name, c := range map[string]struct {
 		late
 		meanwhile func(t *testing.T, m *Mutex) // takes longer than the lock is valid
@@ -142,9 +142,8 @@ func TestRenewalsThatAreOverAreNotUnderWay(t *testing.T) {
 		_, stop := m.KeepAlive(t.Context())
 		defer stop()
 		time.Sleep(5 * ttl)
-		c.renewer.mu.Lock()
-		defer c.renewer.mu.Unlock()
-		require.Zero(t, c.renewer.sending)
+		kept, _ := c.held.Size()
+		require.Equal(t, 1, kept, "its KeepAlive, and no renewal")
 	})
 }
 
@@ -200,7 +199,7 @@ func TestExtendDoesNotReviveWhatAnotherFoundLost(t *testing.T) {
 			token := m.Token()
 			c.round.Mux = &hookedRounds{Mux: r, waited: func(_ context.Context, op *mux.Op) {
 				if asks(op, kind.ExtendScript) {
-					c.renewer.lose(&m.hold, []byte(token), nil)
+					c.held.Lose(&m.hold, []byte(token), nil)
 				}
 			}}
 			require.ErrorIs(t, m.Extend(t.Context()), ErrNotHeld)

@@ -184,7 +184,7 @@ func TestOtherKeepAlivesAreNotified(t *testing.T) {
 				other, stop := m.KeepAlive(t.Context())
 				defer stop()
 				settle()
-				keepAliveOf(first).stop()
+				keepAliveOf(first).Stop()
 				settle()
 				forget(r, 0, 1)
 				after, why := lostBy(t, r.fakeRounds, other)
@@ -249,7 +249,7 @@ func TestStormOfChangesIsLimited(t *testing.T) {
 				}
 				require.NoError(t, ctx.Err())
 				require.LessOrEqual(t, c.Stats().RenewalsNotified-before, uint64(5*time.Minute/tracking.NotifyPause)+1)
-				time.Sleep(m.spec.Term.TTL)
+				time.Sleep(m.spec().Term.TTL)
 				forget(r, 0, 1, 2)
 				after, _ := lostBy(t, r.fakeRounds, ctx)
 				require.Less(t, after, tracking.NotifyPause, "a storm of five minutes is over after a TTL")
@@ -311,7 +311,7 @@ func TestNewConnectionIsAsked(t *testing.T) {
 		for i := range 3 {
 			r.set(func(m *fakeMaster) { clear(m.tracked) }, i)
 			r.mu.Lock()
-			c.renewer.subscriptions.Connected(i)
+			c.held.Connected(i)
 			r.mu.Unlock()
 		}
 		settle()
@@ -325,7 +325,9 @@ func TestNewConnectionIsAsked(t *testing.T) {
 func TestWhatCountsAsAChange(t *testing.T) {
 	notifying(t, 5, func(t *testing.T, c *Client, r *notifiedRounds) {
 		m, _ := keptFor(t, c, time.Second)
-		changed := func() mux.Set { return m.subscription().Changed() }
+		changed := func() mux.Set {
+			return hidden[tracking.KeptLock](&m.hold, "keepAlives", "subscription", "KeptLock").Changed()
+		}
 		for _, other := range []string{"l", kind.IntentKey("k")} {
 			r.hook(func() { c.tracking.Push(0, []byte(other)) })
 			require.Zero(t, changed(), other)
@@ -371,8 +373,8 @@ func TestRefusedQuestionIsNotRepeated(t *testing.T) {
 		}
 		keptFor(t, c, time.Hour)
 		require.Equal(t, [3]int{2, 2, 2}, refused)
-		require.Zero(t, c.renewer.subscriptions.Able())
-		r.hook(func() { c.renewer.subscriptions.Connected(1) })
+		require.Zero(t, c.held.Able())
+		r.hook(func() { c.held.Connected(1) })
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		require.Equal(t, [3]int{2, 4, 2}, refused, "another server may be there, and nowhere else")

@@ -1,4 +1,4 @@
-package redlock
+package held
 
 import (
 	"cmp"
@@ -18,14 +18,14 @@ import (
 //
 // Its list of the locks is also what Shutdown waits for, so it has them even if there is no group.
 type rechecker struct {
-	core     *core
+	core     *Core
 	renewer  *renewer
 	switches atomic.Uint64  // how often a group has switched to another master
 	asking   atomic.Int64   // switches for which the goroutine of the rechecks runs; 0 if it does not run
 	running  sync.WaitGroup // that goroutine
 
-	mu    sync.Mutex // comes before hold.mu
-	holds []*hold
+	mu    sync.Mutex // comes before Lock.mu
+	holds []*Lock
 	cap   int // sweep when there are more holds, and more than minSweep
 }
 
@@ -34,7 +34,7 @@ const minSweep = 64
 
 // add adds the hold to the list. Now and then it drops the holds without a valid lock: if their users
 // never call Unlock, nothing else drops them.
-func (r *rechecker) add(h *hold) {
+func (r *rechecker) add(h *Lock) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if h.listed == 0 {
@@ -45,14 +45,14 @@ func (r *rechecker) add(h *hold) {
 		return
 	}
 	for _, h := range slices.Backward(r.holds) { // those behind were looked at
-		if h.remaining(r.core.now) == 0 {
+		if h.remaining(r.core.Now) == 0 {
 			r.drop(h)
 		}
 	}
 	r.cap = 2 * len(r.holds)
 }
 
-func (r *rechecker) remove(h *hold) {
+func (r *rechecker) remove(h *Lock) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if h.listed != 0 {
@@ -61,13 +61,13 @@ func (r *rechecker) remove(h *hold) {
 }
 
 // drop takes the hold out of the list. The last one takes its place.
-func (r *rechecker) drop(h *hold) {
+func (r *rechecker) drop(h *Lock) {
 	last := len(r.holds) - 1
 	r.holds[last].listed, r.holds[h.listed-1] = h.listed, r.holds[last]
 	r.holds[last], r.holds, h.listed = nil, r.holds[:last], 0
 }
 
-func (r *rechecker) list() []*hold {
+func (r *rechecker) list() []*Lock {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.holds)
@@ -108,10 +108,10 @@ func (r *rechecker) recheckAll() {
 // may be that of the replaced master, and the recheck of all locks may have come too early to see this one. It
 // reports whether the lock is still valid. If it is not, it is released: nobody relies on it yet. The token is that of
 // the caller's lock, as the hold may have another lock by now.
-func (r *rechecker) survives(h *hold, token []byte) bool {
-	r.ask([]*hold{h}, r.renewer.lose)
+func (r *rechecker) survives(h *Lock, token []byte) bool {
+	r.ask([]*Lock{h}, r.renewer.lose)
 	h.mu.Lock()
-	held := h.has(token) && h.state(r.core.now()) == stateHeld
+	held := h.has(token) && h.state(r.core.Now()) == stateHeld
 	h.mu.Unlock()
 	if !held {
 		r.renewer.lose(h, token, nil)
@@ -120,17 +120,17 @@ func (r *rechecker) survives(h *hold, token []byte) bool {
 }
 
 // recheck rechecks these locks, whose holders may rely on them.
-func (r *rechecker) recheck(holds []*hold) { r.ask(holds, r.renewer.loseUnseen) }
+func (r *rechecker) recheck(holds []*Lock) { r.ask(holds, r.renewer.loseUnseen) }
 
 // ask asks the masters again for these locks. It calls lose for those that are lost.
-func (r *rechecker) ask(holds []*hold, lose func(h *hold, token []byte, failure *RoundError)) {
+func (r *rechecker) ask(holds []*Lock, lose func(h *Lock, token []byte, failure Failure)) {
 	var posted []extension
 	for _, h := range holds {
-		x := extension{core: r.core, hold: h, call: r.core.round.Take()}
+		x := extension{core: r.core, hold: h, call: r.core.Round.Take()}
 		if x.post() {
 			posted = append(posted, x)
 		} else {
-			r.core.round.Put(x.call)
+			r.core.Round.Put(x.call)
 		}
 	}
 	// All rounds were posted at the same time. Those with the shortest timeout are completed first, so that none
@@ -138,32 +138,32 @@ func (r *rechecker) ask(holds []*hold, lose func(h *hold, token []byte, failure 
 	slices.SortFunc(posted, func(x, y extension) int { return cmp.Compare(x.call.Op.Timeout, y.call.Op.Timeout) })
 	for _, x := range posted {
 		r.complete(x, lose)
-		r.core.round.Put(x.call)
+		r.core.Round.Put(x.call)
 	}
 }
 
 // complete waits for the round and judges it. It repeats a round once that was not decided in time: when a server
 // fails, others may be slow for a moment. Every other failure means that the lock is lost, as the lock can no
 // longer rely on a vote that it had.
-func (r *rechecker) complete(x extension, lose func(h *hold, token []byte, failure *RoundError)) {
+func (r *rechecker) complete(x extension, lose func(h *Lock, token []byte, failure Failure)) {
 	ctx := context.Background()
-	defer x.hold.unpin()
-	err := r.core.round.Mux.Wait(ctx, &x.call.Op)
+	defer x.hold.Unpin()
+	err := r.core.Round.Mux.Wait(ctx, &x.call.Op)
 	if err == mux.ErrTimeout && !quorum.Count(x.call.Op.Votes, err).Lost() && x.post() {
-		x.hold.unpin() // for the first round
-		err = r.core.round.Mux.Wait(ctx, &x.call.Op)
+		x.hold.Unpin() // for the first round
+		err = r.core.Round.Mux.Wait(ctx, &x.call.Op)
 	}
 	left, repair, reason := x.complete(err, true)
-	r.core.round.Forget(repair)
+	r.core.Round.Forget(repair)
 	r.renewer.askAgain(x.hold)
 	if reason == ErrClosed { // the lock is not lost by that
 		return
 	}
-	var e *RoundError
+	var f Failure
 	if reason != nil && reason != errUnlocked {
-		e = r.core.failure(opRecheck, x.hold.spec.Key, x.call, err, reason)
-		e.note = replaced
-		lose(x.hold, x.call.Token, e)
+		f = r.core.Teller.Failure(OpRecheck, x.hold.spec.Key, x.call, err, reason)
+		f.Note(Replaced)
+		lose(x.hold, x.call.Token, f)
 	}
-	x.observe(ctx, opRecheck, left, e)
+	x.observe(ctx, OpRecheck, left, f)
 }

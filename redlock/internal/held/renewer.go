@@ -1,4 +1,4 @@
-package redlock
+package held
 
 import (
 	"cmp"
@@ -38,15 +38,15 @@ const (
 // A renewal is posted under mu. A release is posted only after the lock's KeepAlives were removed under mu. So no
 // renewal is sent after a release.
 type renewer struct {
-	core    *core
+	core    *Core
 	running sync.WaitGroup // the timer's goroutines, and the next one while the timer is set
 
 	mu      sync.Mutex
 	heap    keepAliveHeap
-	ready   []*keepAlive // to be renewed, in this order; their next event is the deadline
+	ready   []*KeepAlive // to be renewed, in this order; their next event is the deadline
 	sending int          // renewals under way
 	timer   *time.Timer
-	asking  []*keepAlive // the masters are to be asked to notify of changes
+	asking  []*KeepAlive // the masters are to be asked to notify of changes
 	shut    bool         // contexts have ended, and locks are renewed nevertheless
 	closed  bool
 	pool    sync.Pool // of *burst
@@ -67,7 +67,7 @@ type burst struct {
 // A renewal is the extension of a lock that is kept alive.
 type renewal struct {
 	extension
-	keepAlive    *keepAlive
+	keepAlive    *KeepAlive
 	subscription *heldSubscription // of the lock; nil without
 	reason       mux.Set           // masters that have notified of a change, if it is sent for that
 	confirms     bool              // it is sent because a repair was answered
@@ -75,7 +75,7 @@ type renewal struct {
 
 // A repaired is a lock that was repaired after a renewal.
 type repaired struct {
-	keepAlive *keepAlive
+	keepAlive *KeepAlive
 	call      *round.Call
 }
 
@@ -90,31 +90,30 @@ func (r *renewer) kept() int {
 func (r *renewer) keeps(token string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.ContainsFunc(r.heap, func(k *keepAlive) bool {
+	return slices.ContainsFunc(r.heap, func(k *KeepAlive) bool {
 		k.hold.mu.Lock()
 		defer k.hold.mu.Unlock()
 		return string(k.hold.token()) == token
 	})
 }
 
-// add begins to keep a lock alive. If the lock is not held, the context is done from the beginning.
-func (r *renewer) add(ctx context.Context, h *hold) *keepAlive { return r.addTo(ctx, h, false) }
+// addPending is Locks.KeepAlive for a lock whose second lock is still to be taken.
+func (r *renewer) addPending(ctx context.Context, h *Lock) *KeepAlive {
+	return r.addTo(ctx, h, "", true)
+}
 
-// addPending is add for a lock whose second lock is still to be taken.
-func (r *renewer) addPending(ctx context.Context, h *hold) *keepAlive { return r.addTo(ctx, h, true) }
-
-func (r *renewer) addTo(ctx context.Context, h *hold, awaitsSecond bool) *keepAlive {
-	k := &keepAlive{renewer: r, hold: h, awaitsSecond: awaitsSecond, index: -1, lifetimeEnd: clock.Forever, askAt: clock.Forever}
-	k.Context, k.cancel = context.WithCancelCause(ctx)
+func (r *renewer) addTo(ctx context.Context, h *Lock, by string, awaitsSecond bool) *KeepAlive {
+	k := &KeepAlive{renewer: r, hold: h, by: by, awaitsSecond: awaitsSecond, index: -1, lifetimeEnd: clock.Forever, askAt: clock.Forever}
+	k.parent, k.cancel = context.WithCancelCause(ctx)
 	r.mu.Lock()
 	h.mu.Lock()
-	now := r.core.now()
+	now := r.core.Now()
 	k.until.Store(int64(h.until))
 	switch {
 	case r.closed:
-		k.why = lostTo(h.spec.Key, ErrClosed)
+		k.setEnd(EndClosed)
 	case h.state(now) != stateHeld || h.awaitsSecond() != awaitsSecond:
-		k.why = lostTo(h.spec.Key, ErrNotHeld)
+		k.setEnd(EndNotHeld)
 	default:
 		k.fence, k.backing = h.fence, h.backing
 		k.lease, k.epoch = &h.lease, h.lease.epoch.Load()
@@ -131,7 +130,7 @@ func (r *renewer) addTo(ctx context.Context, h *hold, awaitsSecond bool) *keepAl
 	}
 	why := k.why // read under mu: the renewer may set it later
 	if why == nil && r.shut {
-		why = shutDown(h.spec.Key)
+		why = r.shutDown(h)
 	}
 	h.mu.Unlock()
 	r.mu.Unlock()
@@ -142,7 +141,7 @@ func (r *renewer) addTo(ctx context.Context, h *hold, awaitsSecond bool) *keepAl
 }
 
 // schedule sets the next event of a KeepAlive whose lock is valid.
-func (r *renewer) schedule(k *keepAlive) {
+func (r *renewer) schedule(k *KeepAlive) {
 	until := time.Duration(k.until.Load())
 	k.renewAt = clock.Forever
 	if until < k.lifetimeEnd {
@@ -153,28 +152,32 @@ func (r *renewer) schedule(k *keepAlive) {
 }
 
 // heedPending has the lock renewed because of a change of which masters have notified while a renewal was under way.
-func (r *renewer) heedPending(k *keepAlive) {
+func (r *renewer) heedPending(k *KeepAlive) {
 	if s := k.subscription; s != nil && s.wantedAt != 0 {
 		k.renewAt = min(k.renewAt, max(s.wantedAt, s.notUntil))
 	}
 }
 
 // move moves a keepAlive in the heap after its times have changed.
-func (r *renewer) move(k *keepAlive) {
+func (r *renewer) move(k *KeepAlive) {
 	k.setNext()
 	heap.Fix(&r.heap, k.index)
 }
 
 // remove takes a keepAlive out of the heap and out of its hold, and notes why. It returns false if the keepAlive was
 // over already. r.mu is held.
-func (r *renewer) remove(k *keepAlive, why error) bool {
+func (r *renewer) remove(k *KeepAlive, why End) bool {
 	if k.index < 0 {
 		return false
 	}
 	heap.Remove(&r.heap, k.index)
-	k.why = why
+	k.setEnd(why)
 	if k.lost() { // counted before the context is done, which users can see
-		r.core.stats.countLoss(k.why)
+		if k.revoked() { // that is no loss: an operator meant it, and need not be told
+			r.core.counts.Revoked.Add(1)
+		} else {
+			r.core.counts.Lost.Add(1)
+		}
 	}
 	other := k.hold.removeKeepAlive(k)
 	if k.subscription == nil {
@@ -190,20 +193,17 @@ func (r *renewer) remove(k *keepAlive, why error) bool {
 
 // finish cancels the contexts of keepAlives that the caller has removed. It cancels all of them before it tells the
 // Observers of any.
-func (r *renewer) finish(over []*keepAlive) {
+func (r *renewer) finish(over []*KeepAlive) {
 	cancelAll(over)
 	for _, k := range over {
 		if k.lost() {
-			if e := r.core.events.begin(k, EventLost, k.hold.spec.Key); e != nil {
-				e.Err = k.why
-				r.core.events.end(e)
-			}
+			r.core.Teller.Lost(k, k.hold.spec.Key, k.why)
 		}
 	}
 }
 
 // cancelAll cancels the contexts of keepAlives. It cancels all of them even if a parent, a user's context, panics.
-func cancelAll(over []*keepAlive) {
+func cancelAll(over []*KeepAlive) {
 	n := 0
 	defer func() {
 		if n < len(over) {
@@ -217,19 +217,19 @@ func cancelAll(over []*keepAlive) {
 	}
 }
 
-func (r *renewer) stop(k *keepAlive) {
+func (r *renewer) stop(k *KeepAlive) {
 	r.mu.Lock()
-	r.remove(k, nil)
-	r.arm(r.core.now())
+	r.remove(k, 0)
+	r.arm(r.core.Now())
 	r.mu.Unlock()
 	k.cancel(k.why)
 }
 
 // expire ends a keepAlive whose deadline has passed, if the deadline has not moved since.
-func (r *renewer) expire(k *keepAlive) {
-	var over []*keepAlive
+func (r *renewer) expire(k *KeepAlive) {
+	var over []*KeepAlive
 	r.mu.Lock()
-	now := r.core.now()
+	now := r.core.Now()
 	if k.index >= 0 && now < k.deadline() && !k.backing.lost() {
 		r.mu.Unlock()
 		return
@@ -247,46 +247,46 @@ func (r *renewer) expire(k *keepAlive) {
 
 // removeUnlocked removes the keepAlives of a lock that was unlocked. It sends no renewal of theirs afterwards. The
 // caller finishes them.
-func (r *renewer) removeUnlocked(keeps *keepAlive) (over []*keepAlive) {
+func (r *renewer) removeUnlocked(keeps *KeepAlive) (over []*KeepAlive) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.removeAll(keeps, func(*keepAlive) error { return nil })
+	return r.removeAll(keeps, func(*KeepAlive) End { return 0 })
 }
 
 // lose notes that the lock with that token is lost, and ends its KeepAlives. failure is the error of the round that
 // has found this out; nil without one. lose releases what the round may have set again on some masters. It releases
 // nothing of a lock that was valid and has a tombstone, however few masters show one: perhaps a majority has it. The
 // tombstones keep the others out until the holder has let go.
-func (r *renewer) lose(h *hold, token []byte, failure *RoundError) {
+func (r *renewer) lose(h *Lock, token []byte, failure Failure) {
 	r.noteLost(h, token, failure)()
 }
 
 // loseUnseen is lose for a holder that did not ask. It may have read Remaining, and rely on that without another look. So
 // while the validity lasts that it was told of, the lock is left on the masters, where it keeps the others out. The
 // holder's Unlock releases it, or its next attempt, or its TTL ends it.
-func (r *renewer) loseUnseen(h *hold, token []byte, failure *RoundError) {
+func (r *renewer) loseUnseen(h *Lock, token []byte, failure Failure) {
 	r.noteLostBut(h, token, failure, true)()
 }
 
 // noteLost is lose, but leaves it to the function that it returns to call contexts, to tell the Observers, and to release.
-func (r *renewer) noteLost(h *hold, token []byte, failure *RoundError) (tell func()) {
+func (r *renewer) noteLost(h *Lock, token []byte, failure Failure) (tell func()) {
 	return r.noteLostBut(h, token, failure, false)
 }
 
 // noteLostBut is noteLost. If unseen is set, it leaves a lock on the masters that was valid.
-func (r *renewer) noteLostBut(h *hold, token []byte, failure *RoundError, unseen bool) (tell func()) {
+func (r *renewer) noteLostBut(h *Lock, token []byte, failure Failure, unseen bool) (tell func()) {
 	var rest time.Duration
 	stays := false
-	over := r.removeLost(h, failure, func() *keepAlive {
-		now := r.core.now()
-		rest = h.lingerTime(r.core.now) // a lost lock lingers, too, where the masters still have it
-		stays = h.noteStays(token, now, unseen || failure.entombed())
+	over := r.removeLost(h, failure, func() *KeepAlive {
+		now := r.core.Now()
+		rest = h.lingerTime(r.core.Now) // a lost lock lingers, too, where the masters still have it
+		stays = h.noteStays(token, now, unseen || failure != nil && failure.Entombed())
 		return h.lose(token, now)
 	})
 	return func() {
 		func() {
 			if !stays {
-				defer r.core.round.SendRelease(&h.spec, token, rest) // also if a context panics
+				defer r.core.Round.SendRelease(&h.spec, token, rest) // also if a context panics
 			}
 			cancelAll(over) // before the release, after which another can take the lock
 		}()
@@ -297,11 +297,11 @@ func (r *renewer) noteLostBut(h *hold, token []byte, failure *RoundError, unseen
 // giveBack empties the hold, if that has the lock with that token, and ends its KeepAlives. It releases the lock, or
 // lets it linger for the rest if rest is above 0. failure is the error of the round that is the reason; nil
 // without one.
-func (r *renewer) giveBack(h *hold, token []byte, rest time.Duration, failure *RoundError) {
+func (r *renewer) giveBack(h *Lock, token []byte, rest time.Duration, failure Failure) {
 	var second *backing
 	var in *relay
 	untold := false
-	over := r.removeLost(h, failure, func() (keeps *keepAlive) {
+	over := r.removeLost(h, failure, func() (keeps *KeepAlive) {
 		if h.has(token) {
 			untold, in = h.told&toldGone == 0, h.relay
 			keeps, second = h.reset()
@@ -311,7 +311,7 @@ func (r *renewer) giveBack(h *hold, token []byte, rest time.Duration, failure *R
 	defer in.giveBack(r.core, &h.spec, token, rest) // also if a context panics
 	defer second.unlockNoWait()
 	if untold {
-		defer r.core.observeLetGo(h.spec.Key, token, true)
+		defer r.core.Teller.LetGo(h.spec.Key, token, true)
 	}
 	r.finish(over)
 }
@@ -319,7 +319,7 @@ func (r *renewer) giveBack(h *hold, token []byte, rest time.Duration, failure *R
 // removeLost removes the keepAlives of a hold whose lock is lost. It calls end under h.mu, which ends the lock and
 // returns its keepAlives. failure is the error of the round that has found the loss; if it is nil, the
 // keepAlives report their own last renewal. The caller finishes the keepAlives.
-func (r *renewer) removeLost(h *hold, failure *RoundError, end func() *keepAlive) (over []*keepAlive) {
+func (r *renewer) removeLost(h *Lock, failure Failure, end func() *KeepAlive) (over []*KeepAlive) {
 	// With mu held no renewal is encoded and not yet posted. Otherwise an Unlock, which would find no KeepAlives,
 	// could send its release in between.
 	r.mu.Lock()
@@ -327,8 +327,8 @@ func (r *renewer) removeLost(h *hold, failure *RoundError, end func() *keepAlive
 	h.mu.Lock()
 	keeps := end()
 	h.mu.Unlock()
-	now := r.core.now()
-	return r.removeAll(keeps, func(k *keepAlive) error {
+	now := r.core.Now()
+	return r.removeAll(keeps, func(k *KeepAlive) End {
 		if failure != nil {
 			k.failure = failure
 		}
@@ -338,7 +338,7 @@ func (r *renewer) removeLost(h *hold, failure *RoundError, end func() *keepAlive
 
 // removeAll removes keepAlives that were taken from their hold, and returns those that were not over yet. r.mu is
 // held.
-func (r *renewer) removeAll(keeps *keepAlive, why func(*keepAlive) error) (over []*keepAlive) {
+func (r *renewer) removeAll(keeps *KeepAlive, why func(*KeepAlive) End) (over []*KeepAlive) {
 	if keeps == nil {
 		return nil
 	}
@@ -347,12 +347,14 @@ func (r *renewer) removeAll(keeps *keepAlive, why func(*keepAlive) error) (over 
 			over = append(over, k)
 		}
 	}
-	r.arm(r.core.now())
+	r.arm(r.core.Now())
 	return over
 }
 
 // shutDown is why a context ends whose lock is kept nevertheless.
-func shutDown(key string) error { return unasked(opRenew, key, ErrClosed, "") }
+func (r *renewer) shutDown(h *Lock) error {
+	return r.core.Teller.Ended(h.spec.Key, EndShutdown, nil, nil)
+}
 
 // shutdown ends the contexts of all keepAlives, and goes on renewing their locks. Who waits for a second lock gives the
 // lock on the masters back.
@@ -362,7 +364,7 @@ func (r *renewer) shutdown() {
 	all := slices.Clone(r.heap)
 	r.mu.Unlock()
 	for _, k := range all {
-		defer k.cancel(shutDown(k.hold.spec.Key)) // all of them even if a context panics
+		defer k.cancel(r.shutDown(k.hold)) // all of them even if a context panics
 	}
 }
 
@@ -370,10 +372,10 @@ func (r *renewer) shutdown() {
 func (r *renewer) close() {
 	r.mu.Lock()
 	r.closed = true
-	var over []*keepAlive
+	var over []*KeepAlive
 	for len(r.heap) > 0 {
 		k := r.heap[0]
-		r.remove(k, lostTo(k.hold.spec.Key, ErrClosed))
+		r.remove(k, EndClosed)
 		over = append(over, k)
 	}
 	r.arm(0)
@@ -387,7 +389,7 @@ func (r *renewer) close() {
 }
 
 // giveBackPending gives back the lock of a hold, if its second lock is still to be taken.
-func (r *renewer) giveBackPending(h *hold) {
+func (r *renewer) giveBackPending(h *Lock) {
 	h.mu.Lock()
 	pending, token := h.awaitsSecond(), slices.Clone(h.token())
 	h.mu.Unlock()
@@ -424,22 +426,22 @@ func (r *renewer) run() {
 		// that none waits for longer than its own timeout.
 		slices.SortFunc(b.renewals, func(x, y renewal) int { return cmp.Compare(x.call.Op.Timeout, y.call.Op.Timeout) })
 		for _, x := range b.renewals {
-			if repair := r.complete(x, r.core.round.Mux.Wait(context.Background(), &x.call.Op)); repair != nil {
+			if repair := r.complete(x, r.core.Round.Mux.Wait(context.Background(), &x.call.Op)); repair != nil {
 				b.repaired = append(b.repaired, repaired{x.keepAlive, repair})
 			}
-			r.core.round.Put(x.call)
+			r.core.Round.Put(x.call)
 		}
 		r.mu.Lock()
 		r.sending -= len(b.ops)
 		r.mu.Unlock()
 		for _, x := range b.repaired {
-			r.core.round.Mux.Wait(context.Background(), &x.call.Op)
+			r.core.Round.Mux.Wait(context.Background(), &x.call.Op)
 			if quorum.SaidYes(x.call.Op.Votes) != 0 {
 				r.confirm(x.keepAlive)
 			} else { // the repair has ended what the masters had promised, though another's set has come before it
 				r.askAgain(x.keepAlive.hold)
 			}
-			r.core.round.Put(x.call)
+			r.core.Round.Put(x.call)
 		}
 		clear(b.renewals)
 		clear(b.repaired)
@@ -452,13 +454,13 @@ func (r *renewer) run() {
 // post.
 func (r *renewer) nextBurst() *burst {
 	r.mu.Lock()
-	now := r.core.now()
+	now := r.core.Now()
 	over := r.advance(now)
 	b := r.makeBurst(now)
 	r.arm(now) // before the burst is sent: the deadlines do not depend on it
 	if b != nil {
 		r.sending += len(b.ops)
-		r.core.stats.renewals.Add(uint64(len(b.ops)))
+		r.core.counts.Renewals.Add(uint64(len(b.ops)))
 		r.post(b)
 	}
 	r.askOnly(now)
@@ -478,12 +480,12 @@ func (r *renewer) post(b *burst) {
 		b.all = append(append(b.all, b.ops...), b.questions...)
 		all = b.all
 	}
-	r.core.round.Mux.Post(all...)
+	r.core.Round.Mux.Post(all...)
 	if b.quiet != nil {
-		r.core.round.Mux.Forget(b.quiet)
+		r.core.Round.Mux.Forget(b.quiet)
 	}
 	for _, op := range b.questions {
-		r.core.round.Mux.Forget(op)
+		r.core.Round.Mux.Forget(op)
 	}
 	clear(b.all)
 	clear(b.questions)
@@ -492,14 +494,14 @@ func (r *renewer) post(b *burst) {
 
 // advance serves the events of the heap that are due. It returns the keepAlives that are over, and makes those ready
 // that are to be renewed.
-func (r *renewer) advance(now time.Duration) (over []*keepAlive) {
+func (r *renewer) advance(now time.Duration) (over []*KeepAlive) {
 	sharing := false // one is ready, so others can share its burst
 	for len(r.heap) > 0 {
 		k := r.heap[0]
 		deadline := k.deadline()
 		switch {
-		case k.Context.Err() != nil && !r.shut: // its parent has ended
-			r.remove(k, nil)
+		case k.parent.Err() != nil && !r.shut: // its parent has ended
+			r.remove(k, 0)
 			continue
 		case now >= deadline:
 			r.remove(k, k.end(now))
@@ -538,7 +540,7 @@ func (r *renewer) makeBurst(now time.Duration) *burst {
 			break
 		}
 		n++
-		x := renewal{extension: extension{core: r.core, hold: k.hold, call: r.core.round.Take()}, keepAlive: k, confirms: k.confirms}
+		x := renewal{extension: extension{core: r.core, hold: k.hold, call: r.core.Round.Take()}, keepAlive: k, confirms: k.confirms}
 		k.confirms = false
 		h := k.hold
 		h.mu.Lock()
@@ -546,7 +548,7 @@ func (r *renewer) makeBurst(now time.Duration) *burst {
 		if s := h.subscription(); ours && s != nil {
 			notified := false
 			if x.reason, notified = s.begin(now); notified {
-				r.core.stats.renewalsNotified.Add(1)
+				r.core.counts.RenewalsNotified.Add(1)
 			}
 			x.subscription = s
 		}
@@ -555,7 +557,7 @@ func (r *renewer) makeBurst(now time.Duration) *burst {
 		}
 		h.mu.Unlock()
 		if !ours { // it is over, or about to be
-			r.core.round.Put(x.call)
+			r.core.Round.Put(x.call)
 			continue
 		}
 		x.call.Op.Patient = true
@@ -573,7 +575,7 @@ func (r *renewer) makeBurst(now time.Duration) *burst {
 
 // confirm has a lock renewed at once whose repair was answered: from then on the yes of those that were repaired counts. So
 // a lock outlives that one master after the other loses it, even if the next one does long before a third of its TTL.
-func (r *renewer) confirm(k *keepAlive) {
+func (r *renewer) confirm(k *KeepAlive) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if k.index < 0 {
@@ -583,7 +585,7 @@ func (r *renewer) confirm(k *keepAlive) {
 	if k.renewAt == clock.Forever { // a renewal is under way, and the next one is set when it is complete
 		return
 	}
-	now := r.core.now()
+	now := r.core.Now()
 	k.renewAt = min(k.renewAt, now)
 	r.move(k)
 	r.arm(now)
@@ -594,22 +596,22 @@ func (r *renewer) confirm(k *keepAlive) {
 // each key that it is given.
 func (r *renewer) complete(x renewal, err error) (repair *round.Call) {
 	k, h := x.keepAlive, x.hold
-	defer h.unpin()
+	defer h.Unpin()
 	r.mu.Lock()
-	now := r.core.now()
+	now := r.core.Now()
 	left, repair, reason := x.complete(err, k.index >= 0) // a KeepAlive that is over extends nothing
 	if x.confirms {
-		r.core.round.Forget(repair)
+		r.core.Round.Forget(repair)
 		repair = nil
 	}
-	var e *RoundError
+	var e Failure
 	if reason != nil && reason != errUnlocked {
-		e = r.core.failure(opRenew, h.spec.Key, x.call, err, reason)
-		if !e.revoked() {
-			r.core.stats.renewalsFailed.Add(1)
+		e = r.core.Teller.Failure(OpRenew, h.spec.Key, x.call, err, reason)
+		if !e.Revoked() {
+			r.core.counts.RenewalsFailed.Add(1)
 		}
 	}
-	x.call.Failures = k.failures
+	x.call.Failures = int(k.failures)
 	if k.failures++; e == nil {
 		k.failures = 0
 	}
@@ -631,20 +633,20 @@ func (r *renewer) complete(x renewal, err error) (repair *round.Call) {
 		r.move(k)
 		r.arm(now)
 	}
-	stopped := k.index < 0 && k.why == nil
+	stopped := k.index < 0 && k.ended == 0
 	r.mu.Unlock()
-	if e != nil && (reason == ErrNotHeld || !stopped && x.mustUndo(reason)) {
+	if e != nil && (reason == quorum.ErrNotHeld || !stopped && x.mustUndo(reason)) {
 		r.lose(h, x.call.Token, e)
 	}
 	if x.confirms {
 		r.askAgain(h)
 	}
-	x.observe(k, opRenew, left, e)
+	x.observe(k, OpRenew, left, e)
 	return repair
 }
 
-// ask adds the lock of k to the questions, unless it is not yet to be asked for. r.mu and hold.mu are held.
-func (r *renewer) ask(qs *tracking.Questions, k *keepAlive, now time.Duration) {
+// ask adds the lock of k to the questions, unless it is not yet to be asked for. r.mu and Lock.mu are held.
+func (r *renewer) ask(qs *tracking.Questions, k *KeepAlive, now time.Duration) {
 	h := k.hold
 	s := h.subscription()
 	switch {
@@ -677,7 +679,7 @@ func (r *renewer) askOnly(now time.Duration) {
 	r.asking = r.asking[:0]
 	all, _ := qs.AppendOps(nil, 0)
 	for _, op := range all {
-		r.core.round.Mux.Send(op)
+		r.core.Round.Mux.Send(op)
 	}
 }
 
@@ -686,7 +688,7 @@ func (r *renewer) askOnly(now time.Duration) {
 func (r *renewer) heed(changes []tracking.Change, connected bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := r.core.now()
+	now := r.core.Now()
 	spread := time.Duration(len(r.heap)) * spreadEach
 	for _, c := range changes {
 		s := c.Of.(*heldSubscription)
@@ -723,7 +725,7 @@ func (r *renewer) heed(changes []tracking.Change, connected bool) {
 }
 
 // askAgain has the masters asked to notify of changes of a lock, after another own write than a renewal.
-func (r *renewer) askAgain(h *hold) {
+func (r *renewer) askAgain(h *Lock) {
 	h.mu.Lock()
 	s := h.subscription()
 	h.mu.Unlock()
@@ -733,7 +735,7 @@ func (r *renewer) askAgain(h *hold) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if k := s.keepAlive; k.index >= 0 {
-		now := r.core.now()
+		now := r.core.Now()
 		k.askAt = min(k.askAt, askFrom(now))
 		r.move(k)
 		r.arm(now)
@@ -741,7 +743,7 @@ func (r *renewer) askAgain(h *hold) {
 }
 
 // keepAliveHeap is a heap by next, for container/heap.
-type keepAliveHeap []*keepAlive
+type keepAliveHeap []*KeepAlive
 
 func (h keepAliveHeap) Len() int           { return len(h) }
 func (h keepAliveHeap) Less(i, j int) bool { return h[i].next < h[j].next }
@@ -753,7 +755,7 @@ func (h keepAliveHeap) Swap(i, j int) {
 func (h *keepAliveHeap) init() { heap.Init(h) }
 
 func (h *keepAliveHeap) Push(x any) {
-	k := x.(*keepAlive)
+	k := x.(*KeepAlive)
 	k.index = len(*h)
 	*h = append(*h, k)
 }

@@ -246,8 +246,8 @@ func TestTheSecondsErrorIsAskedUnderNoLock(t *testing.T) {
 		l, _ := s.holder("k")
 		var saw atomic.Bool
 		l.lose(curious{func() bool {
-			if c.renewer.mu.TryLock() {
-				c.renewer.mu.Unlock()
+			if mu := renewerMu(c); mu.TryLock() {
+				mu.Unlock()
 				return false
 			}
 			return true
@@ -306,7 +306,7 @@ func TestContextsEndBeforeTheMastersLockIsGivenBack(t *testing.T) {
 		derived, cancel := context.WithCancel(held)
 		defer cancel()
 		var asked atomic.Bool
-		c.renewer.core.round.Mux = &hookedRounds{Mux: r, sending: func(*mux.Op) {
+		c.round.Mux = &hookedRounds{Mux: r, sending: func(*mux.Op) {
 			asked.Store(true)
 			if derived.Err() == nil {
 				t.Error("another can have it from here on")
@@ -379,15 +379,6 @@ func TestSeveralOnOneMutex(t *testing.T) {
 			nothingLeft(t, r, s)
 		})
 	}
-}
-
-func TestAHoldWithASecondLockIsNotInstalledOver(t *testing.T) {
-	b := &backing{lock: &otherLock{ctx: context.Background()}}
-	b.attach()
-	h := hold{backing: b}
-	defer h.backing.end()
-	_, ok := h.install(&round.Call{Token: []byte("t")}, time.Hour, 1)
-	require.False(t, ok, "it would never be released")
 }
 
 func TestTheLockIsKeptWhileItWaitsForTheSecond(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/held"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/round"
@@ -32,7 +33,7 @@ func TestRecheckSparesWhatOthersRenew(t *testing.T) {
 		time.Sleep(2 * time.Millisecond) // until the stragglers are there, too
 		r.set(func(m *fakeMaster) { m.keys["slow"] = fakeKey{"foreign", r.clock() + time.Hour} }, 0)
 		r.set(freeze, 2)
-		c.rechecker.recheckAll()
+		switches(c, 0)
 		r.set(thaw, 2)
 		for _, k := range kept {
 			require.NoError(t, context.Cause(k))
@@ -49,9 +50,8 @@ func TestRecheckKnowsLocksThatWereHandedOver(t *testing.T) {
 		h := c.NewMutex("k", ttl, WithToken(m.Token()))
 		require.NoError(t, h.Extend(t.Context()))
 		time.Sleep(2 * time.Millisecond) // until the stragglers are there, too
-		c.rechecker.remove(&m.hold)      // which must not be used any more
 		r.set(flush, 0, 1)
-		c.rechecker.recheckAll()
+		switches(c, 0)
 		require.Zero(t, h.Remaining())
 	})
 }
@@ -67,7 +67,7 @@ func TestALockThatASwitchHasLostKeepsTheOthersOut(t *testing.T) {
 			r.set(flush, 0)
 			r.set(freeze, 0, 1)
 			until := Until(m)
-			c.rechecker.recheckAll()
+			switches(c, 0)
 			require.Zero(t, m.Remaining())
 			r.set(thaw, 0, 1)
 			time.Sleep(2 * time.Millisecond)
@@ -96,7 +96,7 @@ func TestALateRoundDoesNotReleaseWhatASwitchHasLost(t *testing.T) {
 				until := Until(m.Mutex)
 				r.set(flush, 0)
 				r.set(freeze, 0, 1)
-				c.rechecker.recheckAll()
+				switches(c, 0)
 				require.Zero(t, m.Remaining())
 				r.set(thaw, 0, 1)
 				over()
@@ -149,8 +149,7 @@ type forgetfulRounds struct {
 func (f *forgetfulRounds) Do(ctx context.Context, op *mux.Op) error {
 	err := f.Mux.Do(ctx, op)
 	if f.forget != nil {
-		f.c.rechecker.switched(0)
-		f.c.rechecker.running.Wait() // too early to see the lock
+		switches(f.c, 0) // too early to see the lock
 		f.forget()
 		f.forget = nil
 	}
@@ -184,8 +183,7 @@ type switchingRounds struct {
 
 func (s *switchingRounds) Do(ctx context.Context, op *mux.Op) error {
 	defer func() {
-		s.c.rechecker.switched(0)
-		s.c.rechecker.running.Wait() // too early to see the lock
+		switches(s.c, 0) // too early to see the lock
 	}()
 	return s.fakeRounds.Do(ctx, op)
 }
@@ -198,7 +196,7 @@ func TestRecheckRevivesNothing(t *testing.T) {
 		m := taken(t, c)
 		time.Sleep(m.Remaining() - 5*time.Millisecond)
 		c.round.Mux = r.late(50 * time.Millisecond)
-		c.rechecker.recheckAll()
+		switches(c, 0)
 		require.Zero(t, m.Remaining())
 	})
 }
@@ -217,7 +215,7 @@ func TestRecheckIsRepeatedOnce(t *testing.T) {
 				r.set(func(f *fakeMaster) { f.frozen = true }, 0, 1)
 				thaw := time.AfterFunc(c.slow, func() { r.set(func(f *fakeMaster) { f.frozen = false }, 0, 1) })
 				defer thaw.Stop()
-				require.Equal(t, c.kept, client.rechecker.survives(&m.hold, []byte(m.secretly())))
+				require.Equal(t, c.kept, client.held.Survives(&m.hold, []byte(m.secretly()), client.held.Switches()+1))
 				time.Sleep(timeout)
 			})
 		})
@@ -230,7 +228,7 @@ func TestRecheckThatCloseEndsLosesNothing(t *testing.T) {
 		m := taken(t, c)
 		r.set(func(f *fakeMaster) { f.frozen = true }, 0, 1, 2)
 		r.Drain()
-		require.True(t, c.rechecker.survives(&m.hold, []byte(m.secretly())))
+		require.True(t, c.held.Survives(&m.hold, []byte(m.secretly()), c.held.Switches()+1))
 	})
 }
 
@@ -247,14 +245,14 @@ func TestRecheckKnowsTheLocksThatAreHeld(t *testing.T) {
 			return all
 		}
 		all := take("held", 3*minSweep)
-		require.Len(t, c.rechecker.list(), len(all))
+		require.Len(t, recheckedHolds(c), len(all))
 		for _, m := range all[1:] {
 			require.NoError(t, m.Unlock(t.Context()))
 		}
-		require.Equal(t, []*hold{&all[0].hold}, c.rechecker.list())
+		require.Equal(t, []*held.Lock{&all[0].hold}, recheckedHolds(c))
 		time.Sleep(ttl) // it has run out
 		take("more", 8*minSweep)
-		require.NotContains(t, c.rechecker.list(), &all[0].hold)
+		require.NotContains(t, recheckedHolds(c), &all[0].hold)
 	})
 }
 
@@ -275,12 +273,11 @@ func TestASwitchDuringARecheckIsRecheckedToo(t *testing.T) {
 			if first && asks(op, kind.ExtendScript) {
 				first = false
 				for i := range 3 {
-					c.rechecker.switched(i)
+					c.held.Switched(i)
 				}
 			}
 		}}
-		c.rechecker.switched(0)
-		c.rechecker.running.Wait()
+		switches(c, 0)
 		require.Equal(t, 2, rechecks, "one for the first, and one for the three that came meanwhile")
 		require.Positive(t, m.Remaining())
 	})
@@ -294,8 +291,8 @@ func TestARecheckThatHasFoundALossIsNotRepeated(t *testing.T) {
 		r.set(flush, 0, 1)
 		r.set(freeze, 2)
 		began := time.Now()
-		c.rechecker.recheck([]*hold{&m.hold})
-		require.Less(t, time.Since(began), 3*m.spec.Timeout/2, "its holder need not wait for another round")
+		c.held.Recheck(&m.hold)
+		require.Less(t, time.Since(began), 3*m.spec().Timeout/2, "its holder need not wait for another round")
 		require.Zero(t, m.Remaining())
 		r.set(thaw, 2)
 		require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)

@@ -14,16 +14,10 @@ import (
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/behind"
+	"github.com/redburst/redburst/redlock/internal/held"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
-
-// secretly returns the token, which Mutex.Token would show.
-func (m *Mutex) secretly() string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return string(m.token())
-}
 
 // A runner is a Mutex, and what its calls have returned.
 type runner struct {
@@ -147,7 +141,7 @@ func TestTheLastReleaseIsShared(t *testing.T) {
 	for name, release := range map[string]func(m *runner, t *testing.T){
 		"Unlock": func(m *runner, t *testing.T) { m.leave(t.Context()) },
 		"an Unlock that does not wait": func(m *runner, t *testing.T) {
-			m.leave(endedContext)
+			m.leave(held.EndedContext)
 			require.ErrorIs(t, soon(t, m.unlocked), context.Canceled)
 		},
 		"Release": func(m *runner, t *testing.T) { require.NoError(t, m.Release()) },
@@ -297,7 +291,7 @@ func TestOtherLocksAreNotHandedOver(t *testing.T) {
 func TestALockIsNotHandedOverWhileARoundOfItIsUnderWay(t *testing.T) {
 	for name, round := range map[string]func(m *Mutex, c *Client){
 		"Extend":    func(m *Mutex, _ *Client) { m.Extend(context.Background()) },
-		"a recheck": func(m *Mutex, c *Client) { c.rechecker.recheck([]*hold{&m.hold}) },
+		"a recheck": func(m *Mutex, c *Client) { c.held.Recheck(&m.hold) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
@@ -552,7 +546,7 @@ func TestASwitchInBetweenIsNotMissed(t *testing.T) {
 				if forgets {
 					r.set(flush, 0, 1)
 				}
-				c.rechecker.switched(0)
+				c.held.Switched(0)
 				time.Sleep(time.Millisecond) // until the recheck, which finds nothing in the list, is over
 			})
 		})
@@ -578,7 +572,7 @@ func TestALockIsNotHandedOverDuringARecheck(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		c.groups = true
 		all := runners(t, c, 1)
-		c.rechecker.switched(0)
+		c.held.Switched(0)
 		all[0].leave(t.Context())
 		require.Empty(t, all[1].locked)
 		require.NoError(t, soon(t, all[1].locked))

@@ -1,4 +1,4 @@
-package redlock
+package held
 
 import (
 	"context"
@@ -19,20 +19,20 @@ import (
 //
 // # States
 //
-// The token is in one place at a time. hold.mu of the holder guards it, or relay.mu:
+// The token is in one place at a time. Lock.mu of the holder guards it, or relay.mu:
 //
 //	it is              where                       what ends that
-//	held               in the hold of a Mutex      Unlock takes it out (hold.reset), once the contexts of the
+//	held               in the hold of a Mutex      Unlock takes it out (Lock.reset), once the contexts of the
 //	                                               KeepAlives have ended
 //	in limbo           with the Unlock that has    give, or end
 //	                   taken it out
-//	given              with a waiter, that has     takeOver puts it into the waiter's hold, or declines: end
+//	given              with a waiter, that has     TakeOver puts it into the waiter's hold, or declines: end
 //	                   not woken yet, or has no
 //	                   fence yet
 //	released           nowhere                     the relay is over
 //
 // Nothing but end releases a token that has been given on. All that could do so for the holder before would be a
-// round that is still to be judged, or an attempt that has not returned: these pin the hold (hold.pins), and a lock
+// round that is still to be judged, or an attempt that has not returned: these pin the hold (Lock.pins), and a lock
 // that is pinned is not given on. So a late round of a former holder ends nothing.
 //
 // # Rounds
@@ -62,7 +62,7 @@ import (
 //
 // # What can come between
 //
-//	Close                       A lock is given on under Client.attempts, and only if the client is not closed. Who
+//	Close                       Queues.HandOver gives no lock on once the client is closed, and Close waits for it. Who
 //	                            wakes with a lock after Close returns ErrClosed. The releases that wait get ErrClosed.
 //	a panic of an Observer,     In Unlock, before the lock is given on: it is released. In Lock, after it was taken
 //	or of a context             over: it is unlocked, as any lock is whose caller does not know of it.
@@ -87,8 +87,8 @@ type relay struct {
 	lost  atomic.Bool // the lock is known to be lost
 
 	running  atomic.Bool // the goroutine runs; it does while releases wait; changed under mu
-	mu       sync.Mutex  // comes before hold.mu
-	holder   *hold       // the hold that has the lock; nil while it is given, or released
+	mu       sync.Mutex  // comes before Lock.mu
+	holder   *Lock       // the hold that has the lock; nil while it is given, or released
 	until    time.Duration
 	sets     quorum.Sets  // of the token. Guarded by mu, and by that of the holder while it has the lock
 	trust    quorum.Trust // of the round that is under way
@@ -111,7 +111,7 @@ type relay struct {
 	line question
 }
 
-// A relay ends after Config.Handovers, or after relayTurn if that is earlier, unless nobody stands in the global queue.
+// A relay ends after Core.Handovers, or after relayTurn if that is earlier, unless nobody stands in the global queue.
 // The end costs the process about three round trips. With work of 1 ms under the lock, those that come in between wait
 // for about as long as if each lock went by the masters.
 //
@@ -142,14 +142,10 @@ const (
 
 // relays are the relays of a client.
 type relays struct {
-	core       *core
-	releases   *releases
-	noteLost   func(h *hold, token []byte, failure *RoundError) (tell func())
-	counted    func(in *line.Given, key string)               // LocalQueues.Counted
-	askOthers  func(k *round.Call, name string) bool          // GlobalQueues.AskOthers; nil if a relay need not end for others
-	noteOthers func(now time.Duration, wait bool, key string) // Looks.NoteOthers
-	pool       sync.Pool                                      // of *relay
-	running    sync.WaitGroup
+	core    *Core
+	renewer *renewer
+	pool    sync.Pool // of *relay
+	running sync.WaitGroup
 }
 
 // begin returns a relay of a lock that is about to be given on for the first time.
@@ -163,13 +159,13 @@ func (all *relays) begin(s *round.Spec, token []byte) *relay {
 	r.lost.Store(false)
 	r.line.answer.Store(unanswered)
 	r.holder, r.until, r.given, r.over, r.released, r.fence = nil, 0, false, false, false, 0
-	now := all.core.now()
-	r.began, r.turnEnds, r.ends = now, now+r.turn(), now+max(relayMost, relayMostTrips*all.core.round.Mux.RTT())
+	now := all.core.Now()
+	r.began, r.turnEnds, r.ends = now, now+r.turn(), now+max(relayMost, relayMostTrips*all.core.Round.Mux.RTT())
 	return r
 }
 
 func (r *relay) turn() time.Duration {
-	return max(relayTurn, relayTurnTrips*r.of.core.round.Mux.RTT())
+	return max(relayTurn, relayTurnTrips*r.of.core.Round.Mux.RTT())
 }
 
 // drop makes the relay another lock's. It is not dropped while the queue master is asked.
@@ -209,12 +205,12 @@ func (r *relay) give(rel *release, until time.Duration, switches uint64) bool {
 }
 
 // take puts the lock into the hold of the waiter that it was given to. It reports whether it has.
-func (r *relay) take(h *hold) bool {
+func (r *relay) take(h *Lock) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := r.of.core.now()
+	now := r.of.core.Now()
 	if r.lost.Load() || r.spec.Numbers != nil && r.fence == 0 || !r.spec.Fresh(r.until, now) || !h.receive(r, now) {
 		return false
 	}
@@ -242,19 +238,19 @@ func (r *relay) end(rel *release) (shared bool) {
 		rel.shared = true
 		r.waiting = append(r.waiting, rel)
 	}
-	r.last = r.of.core.round.Take()
+	r.last = r.of.core.Round.Take()
 	r.last.Release(r.spec, r.token)
 	r.last.Op.Suspect, r.last.Op.Unless = r.sets.Doubted()
 	r.last.AsText() // nobody waits for the answers who follows
-	r.of.core.round.Post(r.last)
+	r.of.core.Round.Post(r.last)
 	return true
 }
 
 // giveBack releases a lock, which may be in a relay: r is nil if it is in none. Nobody waits for the release. It
 // leaves the lock on the masters for the rest, if rest is above 0.
-func (r *relay) giveBack(c *core, s *round.Spec, token []byte, rest time.Duration) {
+func (r *relay) giveBack(c *Core, s *round.Spec, token []byte, rest time.Duration) {
 	if r == nil || !r.end(nil) {
-		c.round.SendRelease(s, token, rest)
+		c.Round.SendRelease(s, token, rest)
 	}
 }
 
@@ -266,7 +262,7 @@ func (r *relay) serve() {
 	defer r.of.running.Done()
 	c := r.of.core
 	for k := r.next(); k != nil; k = r.next() {
-		err := c.round.Mux.Wait(context.Background(), &k.Op)
+		err := c.Round.Mux.Wait(context.Background(), &k.Op)
 		lost, tell := r.complete(k, err)
 		if tell != nil { // not here: a context may unlock when it is called, and then waits for this goroutine
 			r.of.running.Go(tell)
@@ -278,7 +274,7 @@ func (r *relay) serve() {
 		if r.spec.Numbers != nil && k.Op.Persist == 0 {
 			r.number(k, err)
 		}
-		c.round.Put(k)
+		c.Round.Put(k)
 	}
 }
 
@@ -300,13 +296,13 @@ func (r *relay) next() *round.Call {
 		return nil
 	}
 	c := r.of.core
-	k = c.round.Take()
+	k = c.Round.Take()
 	h := r.holder
 	if h != nil { // nothing may come between what it says and the round
 		h.mu.Lock()
 		defer h.mu.Unlock()
 	}
-	now := c.now()
+	now := c.Now()
 	until, ttl := r.validity(), time.Duration(0)
 	if !r.lost.Load() && now < until && now >= r.spec.Term.Due(until) {
 		ttl = r.spec.Term.TTL
@@ -316,16 +312,16 @@ func (r *relay) next() *round.Call {
 	}
 	switch {
 	case r.spec.Numbers != nil:
-		k.Pass(r.spec, r.token, max(c.round.Hints.Next(), r.before+1), ttl)
+		k.Pass(r.spec, r.token, max(c.Round.Hints.Next(), r.before+1), ttl)
 	case ttl > 0:
 		k.Extend(r.spec, r.token, 0, ttl)
 		k.Op.Lease, k.Op.Epoch = &r.lease, r.lease.epoch.Load()
-		k.Op.Grace = c.round.ShortTimeout(r.spec.Timeout, round.MinShortTimeout)
+		k.Op.Grace = c.Round.ShortTimeout(r.spec.Timeout, round.MinShortTimeout)
 	default:
 		k.Read(r.spec, r.token)
 		k.Op.Lease, k.Op.Epoch = &r.lease, r.lease.epoch.Load() // its text must not follow the last holder's release
 	}
-	r.trust = c.round.BeginRound(&r.sets, k)
+	r.trust = c.Round.BeginRound(&r.sets, k)
 	k.Op.Awaited = true // serve writes it, when no lock is held
 	r.round = [2]*mux.Op{&k.Op}
 	n := 1
@@ -333,7 +329,7 @@ func (r *relay) next() *round.Call {
 		r.round[1] = &r.line.Op
 		n = 2
 	}
-	c.round.Mux.Post(r.round[:n]...)
+	c.Round.Mux.Post(r.round[:n]...)
 	return k
 }
 
@@ -348,12 +344,12 @@ func (r *relay) number(k *round.Call, err error) {
 		until = limit
 	}
 	r.mu.Unlock()
-	c.round.Hints.Learn(k.Op.Votes)
-	why := quorum.Count(k.Op.Votes, err).Acquired(c.now(), limit)
+	c.Round.Hints.Learn(k.Op.Votes)
+	why := quorum.Count(k.Op.Votes, err).Acquired(c.Now(), limit)
 	if why == nil {
-		if again, e := c.round.AgreeOnFence(context.Background(), r.spec, k); again {
-			c.stats.raised.Add(1)
-			why = quorum.Count(k.Op.Votes, e).Acquired(c.now(), limit)
+		if again, e := c.Round.AgreeOnFence(context.Background(), r.spec, k); again {
+			c.counts.Raised.Add(1)
+			why = quorum.Count(k.Op.Votes, e).Acquired(c.Now(), limit)
 		}
 	}
 	r.mu.Lock()
@@ -364,7 +360,7 @@ func (r *relay) number(k *round.Call, err error) {
 	}
 	r.handed.Counting.Store(false)
 	r.mu.Unlock()
-	r.of.counted(&r.handed, r.spec.Names()[0])
+	c.Queues.Counted(&r.handed, r.spec.Names()[0])
 }
 
 // validity returns the end of the validity. mu is held, and the holder's mu if there is a holder.
@@ -385,14 +381,14 @@ func (r *relay) complete(k *round.Call, err error) (lost bool, tell func()) {
 		h.mu.Lock()
 	}
 	releases := k.Op.Persist > 0 // its votes say the same to all who share it, and nobody has the lock
-	c.round.Judge(&r.sets, r.trust, k)
+	c.Round.Judge(&r.sets, r.trust, k)
 	t := quorum.Count(k.Op.Votes, err)
-	if far, _ := c.round.Hints.Unbelieved(k.Op.Votes); far != 0 { // they have the lock
+	if far, _ := c.Round.Hints.Unbelieved(k.Op.Votes); far != 0 { // they have the lock
 		t.Yes, t.Failed = t.Yes+far.Len(), t.Failed-far.Len()
 	}
 	reason := t.Released(false, r.lost.Load())
-	if k.TTL > 0 && r.spec.Numbers == nil && reason != ErrNotHeld && !r.released { // it has extended
-		reason = r.prolong(t, c.now(), r.spec.Term.Until(k.Op.Started))
+	if k.TTL > 0 && r.spec.Numbers == nil && reason != quorum.ErrNotHeld && !r.released { // it has extended
+		reason = r.prolong(t, c.Now(), r.spec.Term.Until(k.Op.Started))
 	}
 	if reason != nil {
 		r.over = true
@@ -402,7 +398,7 @@ func (r *relay) complete(k *round.Call, err error) (lost bool, tell func()) {
 	if h != nil {
 		h.mu.Unlock()
 	}
-	lost = reason == ErrNotHeld || reason == ErrExpired
+	lost = reason == quorum.ErrNotHeld || reason == quorum.ErrExpired
 	if reason != nil && !lost && r.last != nil { // the release that was posted meanwhile began after these, and may know
 		r.waiting = append(r.waiting, r.sharing...)
 		clear(r.sharing)
@@ -411,14 +407,14 @@ func (r *relay) complete(k *round.Call, err error) (lost bool, tell func()) {
 	news := lost && !releases && !r.lost.Swap(true)
 	r.mu.Unlock()
 	if news && h != nil {
-		tell = r.of.noteLost(h, slices.Clone(r.token), c.failure(opUnlock, r.spec.Key, k, err, reason))
+		tell = r.of.renewer.noteLost(h, slices.Clone(r.token), c.Teller.Failure(OpUnlock, r.spec.Key, k, err, reason))
 	}
 	return r.lost.Load(), tell
 }
 
 // repair has the lock repaired after a round that has succeeded, if the round has extended it. h is the holder; nil if there
 // is none. mu is held, and the holder's.
-func (r *relay) repair(k *round.Call, h *hold) {
+func (r *relay) repair(k *round.Call, h *Lock) {
 	on := r.sets.Succeeded(r.trust, quorum.SaidGone(k.Op.Votes))
 	if on == 0 || r.released {
 		return
@@ -426,7 +422,7 @@ func (r *relay) repair(k *round.Call, h *hold) {
 	if h != nil {
 		h.noteWrite()
 	}
-	r.of.core.round.Forget(r.of.core.round.Repair(r.spec, &r.sets, k, on, r.of.core.now))
+	r.of.core.Round.Forget(r.of.core.Round.Repair(r.spec, &r.sets, k, on, r.of.core.Now))
 }
 
 // prolong moves the end of the validity after a round that has extended the lock. It returns why the lock was not
@@ -435,7 +431,7 @@ func (r *relay) prolong(t quorum.Tally, now, until time.Duration) error {
 	h := r.holder
 	limit := r.validity()
 	switch reason := t.Extended(now, until, limit); {
-	case reason == ErrExpired && now < limit: // another round has extended it further
+	case reason == quorum.ErrExpired && now < limit: // another round has extended it further
 		return nil
 	case reason != nil:
 		return reason
@@ -452,11 +448,12 @@ func (r *relay) prolong(t quorum.Tally, now, until time.Duration) error {
 // asked, or cannot be asked: of several keys, each has a queue.
 func (r *relay) ask() bool {
 	names, q := r.spec.Names(), &r.line
-	if r.of.askOthers == nil || len(names) > 1 || q.asking.Load() || !r.of.askOthers(&q.Call, names[0]) {
+	c := r.of.core // without a limit of hand-overs, a relay need not end for others
+	if c.Handovers < 0 || len(names) > 1 || q.asking.Load() || !c.Queues.AskOthers(&q.Call, names[0]) {
 		return false
 	}
 	q.name = names[0]
-	q.Op.Timeout, q.Op.OnDecided, q.Op.Awaited = r.of.core.round.ShortTimeout(r.spec.Timeout, round.MinShortTimeout), q.onDecided, true
+	q.Op.Timeout, q.Op.OnDecided, q.Op.Awaited = c.Round.ShortTimeout(r.spec.Timeout, round.MinShortTimeout), q.onDecided, true
 	q.asking.Store(true)
 	return true
 }
@@ -468,10 +465,10 @@ func (r *relay) decided(error) {
 		switch q.Op.Votes[i].Verdict {
 		case mux.VerdictYes:
 			answer = nobodyWaits
-			r.of.noteOthers(q.Op.Decided, false, q.name)
+			r.of.core.Queues.NoteOthers(q.Op.Decided, false, q.name)
 		case mux.VerdictNo:
 			answer = somebodyWaits
-			r.of.noteOthers(q.Op.Decided, true, q.name)
+			r.of.core.Queues.NoteOthers(q.Op.Decided, true, q.name)
 		}
 	}
 	q.answer.Store(answer)
@@ -483,7 +480,7 @@ func (r *relay) decided(error) {
 // being asked. The round trip for which that lasts delays the others for less than the hand-overs before it. again says
 // that the hand-overs are counted from the beginning.
 func (r *relay) goesOn(handovers, most int) (yes, again bool) {
-	now, q := r.of.core.now(), &r.line
+	now, q := r.of.core.Now(), &r.line
 	switch {
 	case now >= r.ends:
 		return false, false
@@ -501,5 +498,5 @@ func (r *relay) goesOn(handovers, most int) (yes, again bool) {
 // wearsOut reports whether a lock with a fence has been in the relay for its TTL. Its rounds set the lock nowhere again,
 // so that in time it could be left on too few masters.
 func (r *relay) wearsOut() bool {
-	return r.spec.Numbers != nil && r.of.core.now() >= r.began+r.spec.Term.TTL
+	return r.spec.Numbers != nil && r.of.core.Now() >= r.began+r.spec.Term.TTL
 }

@@ -1,6 +1,7 @@
-package redlock
+package held
 
 import (
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -11,8 +12,8 @@ import (
 	"github.com/redburst/redburst/redlock/internal/round"
 )
 
-// A hold is the lock that a Mutex holds, or that it has held and not released yet.
-type hold struct {
+// A Lock is a hold: the lock that a Mutex holds, or that it has held and not released yet.
+type Lock struct {
 	spec     round.Spec
 	lifetime time.Duration // after which KeepAlive lets go; 0 if never
 	nextSlot atomic.Int32  // if the lock has slots, the one that the next attempt is to take; 0 for any
@@ -32,7 +33,7 @@ type hold struct {
 	takenAt      time.Duration // when it was taken; 0 if unknown
 	relay        *relay        // that it is in; nil if it was not handed over within this process
 	lingersUntil time.Duration // until when the masters keep it after its release; 0 if that is not known
-	keepAlives   *keepAlive    // its live KeepAlives
+	keepAlives   *KeepAlive    // its live KeepAlives
 
 	sets quorum.Sets // of the token, unless it is in a relay; see memory
 
@@ -53,7 +54,7 @@ const (
 // A lease tells the mux about a hold, without the hold's mutex. A master that lacks the key, or does not know a
 // script, needs a second command. The mux sends it only if the lease says that the lock is still held, or still
 // being taken. The lease ends before a release is submitted, so no key is set after the release. It begins and
-// ends under hold.mu.
+// ends under Lock.mu.
 type lease struct {
 	epoch atomic.Uint64 // a number for each lock, or attempt
 	ends  atomic.Int64  // the end of the lock's validity; 0 if the lock is over, or the end is unknown
@@ -73,27 +74,59 @@ func (l *lease) begin(ends time.Duration) uint64 {
 	return epoch
 }
 
-// beginAttempt begins the lease of an attempt, and returns its epoch. If several attempts are under way, the last
-// has the lease. For the others, no master is sent a second command.
-func (h *hold) beginAttempt() (epoch uint64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.attemptLease.begin(clock.Forever)
+func (l *lease) end() { l.ends.Store(0) }
+
+// Init makes it a lock that is not held, and returns its spec, which is to be filled. The token is nobody else's. KeepAlives
+// let go of the lock after the lifetime, if that is above 0.
+func (h *Lock) Init(token *[]byte, lifetime time.Duration) *round.Spec {
+	h.tokenText, h.lifetime = token, lifetime
+	return &h.spec
 }
 
-// endAttempt ends the lease of an attempt that has not taken the lock. An attempt without a lease has epoch 0.
-func (h *hold) endAttempt(epoch uint64) {
-	if epoch == 0 {
+// Know has the lock known by a token that another process has given.
+func (h *Lock) Know(token string) { *h.tokenText, h.shown = []byte(token), true }
+
+// Spec returns what never changes, once the Mutex is made.
+func (h *Lock) Spec() *round.Spec { return &h.spec }
+
+// SetNextSlot sets the slot of the next attempt, counted from 0 on. It ignores a slot that the
+// lock does not have: a Mutex on the same key with another number of slots has released it.
+func (h *Lock) SetNextSlot(slot int) {
+	if h.spec.Slotted != nil && slot < h.spec.Slots() {
+		h.nextSlot.Store(int32(slot) + 1)
+	}
+}
+
+// NextSlot returns the slot that the next attempt is to take, counted from 1 on. It is the slot that
+// was set, which is the last one if nothing else was found out. If none was set, it is a random
+// one.
+func (h *Lock) NextSlot() int {
+	if h.nextSlot.Load() == 0 {
+		h.nextSlot.CompareAndSwap(0, int32(rand.IntN(max(h.spec.Slots(), 1)))+1)
+	}
+	return int(h.nextSlot.Load())
+}
+
+// BeginAttempt begins the lease of an attempt, which the call is. If several attempts are under way, the last
+// has the lease. For the others, no master is sent a second command.
+func (h *Lock) BeginAttempt(k *round.Call) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	k.LeaseEpoch = h.attemptLease.begin(clock.Forever)
+	k.Op.Lease, k.Op.Epoch = &h.attemptLease, k.LeaseEpoch
+}
+
+// EndAttempt ends the lease of an attempt that has not taken the lock, if it has one.
+func (h *Lock) EndAttempt(k *round.Call) {
+	if k.LeaseEpoch == 0 {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.attemptLease.epoch.Load() == epoch {
+	if h.attemptLease.epoch.Load() == k.LeaseEpoch {
 		h.attemptLease.end()
 	}
 }
-
-func (l *lease) end() { l.ends.Store(0) }
 
 // A state is that of a hold at some moment:
 //
@@ -106,10 +139,10 @@ func (l *lease) end() { l.ends.Store(0) }
 //
 // A lock that is expired or lost stays so: no extend revives it. The next attempt to take the lock, or
 // Unlock, makes the Mutex unlocked. The state is also lost if the second lock is lost.
-type state uint8
+type State uint8
 
 const (
-	stateUnlocked state = iota
+	Unlocked State = iota // nothing is held
 	stateHeld
 	stateExpired
 	stateHandedOver
@@ -117,10 +150,10 @@ const (
 )
 
 // state returns the state. mu is held.
-func (h *hold) state(now time.Duration) state {
+func (h *Lock) state(now time.Duration) State {
 	switch {
 	case len(h.token()) == 0:
-		return stateUnlocked
+		return Unlocked
 	case h.lost || h.backing.lost():
 		return stateLost
 	case h.until == 0:
@@ -132,11 +165,19 @@ func (h *hold) state(now time.Duration) state {
 }
 
 // over reports whether the lock has ended by itself: it has expired or is lost.
-func (s state) over() bool { return s == stateExpired || s == stateLost }
+func (s State) Over() bool { return s == stateExpired || s == stateLost }
+
+// Token returns the token of the lock, which others may know from then on; empty if there is none.
+func (h *Lock) Token() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.shown = true
+	return string(h.token())
+}
 
 // token returns the token of the lock; empty if there is none. mu is held. The hold has a pointer to the token, as
 // package fmt does not follow pointers when it prints the unexported fields of a Mutex.
-func (h *hold) token() []byte {
+func (h *Lock) token() []byte {
 	if h.tokenText == nil { // of a zero Mutex
 		return nil
 	}
@@ -144,15 +185,54 @@ func (h *hold) token() []byte {
 }
 
 // has reports whether the lock has that token. mu is held.
-func (h *hold) has(token []byte) bool { return string(h.token()) == string(token) }
+func (h *Lock) has(token []byte) bool { return string(h.token()) == string(token) }
 
 // left returns what is left of the validity. That is nothing if until is 0, as the clock is always above 0. mu is
 // held.
-func (h *hold) left(now time.Duration) time.Duration { return max(0, h.until-now) }
+func (h *Lock) left(now time.Duration) time.Duration { return max(0, h.until-now) }
+
+// Remaining returns what is left of the validity of a lock that is held in both systems. It asks the second lock whether it
+// is over. It reads the clock only if it must.
+func (h *Lock) Remaining(now func() time.Duration) time.Duration {
+	h.CheckSecond()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.until == 0 || h.awaitsSecond() || h.backing.lost() {
+		return 0
+	}
+	return h.left(now())
+}
+
+// Fence returns the number of the lock; 0 if it has none, or if it is unknown.
+func (h *Lock) Fence() uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.fence
+}
+
+// Now returns the token, the fence, and what is left of the validity, at one moment.
+func (h *Lock) Now(now time.Duration) (token []byte, fence uint64, left time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.token()), h.fence, h.left(now)
+}
+
+// CheckSecond makes the second lock check whether it is over, and reports whether it is still to
+// be taken.
+func (h *Lock) CheckSecond() bool {
+	if h.spec.Second == nil {
+		return false
+	}
+	h.mu.Lock()
+	b, half := h.backing, h.awaitsSecond()
+	h.mu.Unlock()
+	b.checkContext()
+	return half
+}
 
 // remaining is left for callers that do not hold mu. It returns 0 if the second lock is lost. It reads the clock
 // only if it must.
-func (h *hold) remaining(now func() time.Duration) time.Duration {
+func (h *Lock) remaining(now func() time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.until == 0 || h.backing.lost() {
@@ -161,9 +241,9 @@ func (h *hold) remaining(now func() time.Duration) time.Duration {
 	return h.left(now())
 }
 
-// taken reports whether an attempt must be refused because the hold has a lock: the lock is valid, or its second
+// Taken reports whether an attempt must be refused because the hold has a lock: the lock is valid, or its second
 // lock must stay. It reads the clock only if it must.
-func (h *hold) taken(now func() time.Duration) bool {
+func (h *Lock) Taken(now func() time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.until == 0 || h.backing.lost() {
@@ -177,23 +257,23 @@ func (h *hold) taken(now func() time.Duration) bool {
 // validity that Remaining has returned is not over. One goroutine may rely on that validity while another goroutine
 // uses the same Mutex:
 //
-//   - A TryLock or Lock that begins now is refused (attempt.once).
+//   - A TryLock or Lock that begins now is refused (Taken).
 //   - A TryLock or Lock may have begun before the lock was taken, and may succeed on the masters after they
-//     have lost the lock. It neither releases the second lock (clearExpired) nor replaces it (install).
+//     have lost the lock. It neither releases the second lock (ClearExpired) nor replaces it (install).
 //   - Unlock, by any goroutine, releases the second lock, as it releases whatever a Mutex holds.
 //   - Extend and KeepAlive fail if the masters have lost the lock. The timer (secondOver) releases the second lock
 //     when that validity is over.
 //
 // Before the second lock is taken, Remaining returns 0. Once the second lock is lost, nothing is left to keep.
 // mu is held.
-func (h *hold) backingMustStay(now time.Duration) bool {
+func (h *Lock) backingMustStay(now time.Duration) bool {
 	return h.backing != nil && !h.backing.lost() && h.backing.until > now
 }
 
 // lingerTime returns for how long the masters are to keep the lock after its release; 0 for not at all. It is not
 // known when a lock that was handed over was taken. The least time of such a lock counts from the first call of
 // lingerTime. mu is held.
-func (h *hold) lingerTime(read func() time.Duration) time.Duration {
+func (h *Lock) lingerTime(read func() time.Duration) time.Duration {
 	if h.spec.MinHold == 0 {
 		return 0
 	}
@@ -210,7 +290,7 @@ func (h *hold) lingerTime(read func() time.Duration) time.Duration {
 //
 // replaced is the token that the hold had; nil if none. Some masters may have it still: several can hold the lock, and one
 // was handed over; or a quorum has lost a lock that another attempt has taken meanwhile.
-func (h *hold) install(k *round.Call, until, now time.Duration) (replaced []byte, ok bool) {
+func (h *Lock) install(k *round.Call, until, now time.Duration) (replaced []byte, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.until > until || h.keepAlives != nil || h.backing != nil || h.spec.Plural() && h.state(now) == stateHeld {
@@ -237,7 +317,7 @@ func (h *hold) install(k *round.Call, until, now time.Duration) (replaced []byte
 // receive makes it the hold of a lock that is handed over to it within this process. It returns false, and changes
 // nothing, if it has another lock meanwhile. It pins the hold, until whoever takes the lock over has looked whether a
 // group has switched: meanwhile another goroutine can unlock the same Mutex. mu is held, and that of the relay.
-func (h *hold) receive(r *relay, now time.Duration) bool {
+func (h *Lock) receive(r *relay, now time.Duration) bool {
 	if h.until > r.until || h.keepAlives != nil || h.backing != nil {
 		return false
 	}
@@ -253,12 +333,12 @@ func (h *hold) receive(r *relay, now time.Duration) bool {
 // stays reports whether the lock may stay in this process when it is unlocked. It may not if a round or an attempt can
 // still end it, if others may know the token, as what they know must be their holder's own, or if it soon ends. mu is
 // held.
-func (h *hold) stays(now time.Duration) bool {
+func (h *Lock) stays(now time.Duration) bool {
 	return h.pins == 0 && !h.shown && h.state(now) == stateHeld && h.spec.CanStay() && h.spec.Fresh(h.until, now)
 }
 
-// unpin ends what pinned the hold.
-func (h *hold) unpin() {
+// Unpin ends what pinned the hold.
+func (h *Lock) Unpin() {
 	h.mu.Lock()
 	h.pins--
 	h.mu.Unlock()
@@ -266,7 +346,7 @@ func (h *hold) unpin() {
 
 // prolong moves the end of the validity to until, unless it is later already, and tells the KeepAlives and the
 // second lock. mu is held.
-func (h *hold) prolong(until time.Duration) {
+func (h *Lock) prolong(until time.Duration) {
 	h.until = max(until, h.until)
 	h.lease.ends.Store(int64(h.until))
 	if h.relay != nil {
@@ -281,7 +361,7 @@ func (h *hold) prolong(until time.Duration) {
 }
 
 // lose notes that the lock with that token is lost. The caller must end the KeepAlives that it returns. mu is held.
-func (h *hold) lose(token []byte, now time.Duration) (keeps *keepAlive) {
+func (h *Lock) lose(token []byte, now time.Duration) (keeps *KeepAlive) {
 	if !h.has(token) {
 		return nil
 	}
@@ -301,7 +381,7 @@ func (h *hold) lose(token []byte, now time.Duration) (keeps *keepAlive) {
 
 // reset empties the hold. The caller must end the KeepAlives that it returns, and then release the second lock. mu
 // is held.
-func (h *hold) reset() (keeps *keepAlive, second *backing) {
+func (h *Lock) reset() (keeps *KeepAlive, second *backing) {
 	keeps, second = h.keepAlives, h.backing
 	h.lease.end()
 	h.attemptLease.end()
@@ -312,7 +392,7 @@ func (h *hold) reset() (keeps *keepAlive, second *backing) {
 }
 
 // memory returns what is remembered of the token's sets. mu is held.
-func (h *hold) memory() *quorum.Sets {
+func (h *Lock) memory() *quorum.Sets {
 	if h.relay != nil {
 		return &h.relay.sets
 	}
@@ -320,7 +400,7 @@ func (h *hold) memory() *quorum.Sets {
 }
 
 // awaitsSecond reports whether the lock is held on the masters, and its second lock is still to be taken. mu is held.
-func (h *hold) awaitsSecond() bool {
+func (h *Lock) awaitsSecond() bool {
 	return h.spec.Second != nil && h.backing == nil && len(h.token()) > 0 && !h.lost
 }
 
@@ -328,7 +408,7 @@ func (h *hold) awaitsSecond() bool {
 // was valid, if stays is set. It reports whether the holder may do so by now: a late round, which does not know it, must
 // not release the lock. For how long a lock was valid that was handed over is not known: no longer than its TTL from now
 // on. mu is held.
-func (h *hold) noteStays(token []byte, now time.Duration, stays bool) bool {
+func (h *Lock) noteStays(token []byte, now time.Duration, stays bool) bool {
 	if !h.has(token) {
 		return stays
 	}
@@ -343,7 +423,7 @@ func (h *hold) noteStays(token []byte, now time.Duration, stays bool) bool {
 }
 
 // subscription returns what the lock has subscribed to; nil if it has not. mu is held.
-func (h *hold) subscription() *heldSubscription {
+func (h *Lock) subscription() *heldSubscription {
 	for k := h.keepAlives; k != nil; k = k.sibling {
 		if k.subscription != nil {
 			return k.subscription
@@ -353,14 +433,14 @@ func (h *hold) subscription() *heldSubscription {
 }
 
 // noteWrite notes that an own command is about to be posted that writes the keys. mu is held.
-func (h *hold) noteWrite() {
+func (h *Lock) noteWrite() {
 	if s := h.subscription(); s != nil {
 		s.Wrote()
 	}
 }
 
 // hasKeepAlive reports whether k is one of the live KeepAlives. mu is held.
-func (h *hold) hasKeepAlive(k *keepAlive) bool {
+func (h *Lock) hasKeepAlive(k *KeepAlive) bool {
 	for at := h.keepAlives; at != nil; at = at.sibling {
 		if at == k {
 			return true
@@ -371,7 +451,7 @@ func (h *hold) hasKeepAlive(k *keepAlive) bool {
 
 // noteLossTold notes that the Observers are told of the loss of the lock with that token. It reports whether they
 // were told before; if the lock was unlocked meanwhile, that is for the Unlock to tell.
-func (h *hold) noteLossTold(token []byte) (before bool) {
+func (h *Lock) noteLossTold(token []byte) (before bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	before = h.told&toldLoss != 0 || !h.has(token)
@@ -381,7 +461,7 @@ func (h *hold) noteLossTold(token []byte) (before bool) {
 
 // removeKeepAlive takes k out of the KeepAlives, if it is there, and returns one of the others; nil if there is none. If k
 // has lost the lock, the Observers are about to be told.
-func (h *hold) removeKeepAlive(k *keepAlive) (other *keepAlive) {
+func (h *Lock) removeKeepAlive(k *KeepAlive) (other *KeepAlive) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if k.lost() && k.epoch == h.lease.epoch.Load() {

@@ -22,7 +22,7 @@ var extensionsOf = map[string]func(m *Mutex, c *Client){
 		<-held.Done()
 	},
 	"Extend":    func(m *Mutex, _ *Client) { m.Extend(context.Background()) },
-	"a recheck": func(m *Mutex, c *Client) { c.rechecker.recheck([]*hold{&m.hold}) },
+	"a recheck": func(m *Mutex, c *Client) { c.held.Recheck(&m.hold) },
 }
 
 // underExtension returns a runner that has a lock. An extension of it has done its work on the masters that answer, and its

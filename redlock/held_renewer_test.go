@@ -11,6 +11,7 @@ import (
 
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/held"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/stretchr/testify/require"
@@ -98,7 +99,7 @@ func TestRenewalThatComesTooLateDoesNotCount(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			simulated(t, 5, Config{}, func(t *testing.T, client *Client, r *fakeRounds) {
 				m := taken(t, client)
-				s := &renewed{T: t, r: r, m: m, until: m.until, extended: make(chan error, 1), let: make(chan struct{})}
+				s := &renewed{T: t, r: r, m: m, until: m.validUntil(), extended: make(chan error, 1), let: make(chan struct{})}
 				set := atTheNextLook(client)
 				first := true
 				client.round.Mux = &hookedRounds{Mux: r, waited: func(ctx context.Context, op *mux.Op) {
@@ -117,7 +118,7 @@ func TestRenewalThatComesTooLateDoesNotCount(t *testing.T) {
 					}
 				}}
 				s.held, s.stop = m.KeepAlive(context.Background())
-				time.Sleep(m.spec.Term.Started(s.until) + ttl/quorum.RenewAfter - r.now() - time.Millisecond/2)
+				time.Sleep(m.spec().Term.Started(s.until) + ttl/quorum.RenewAfter - r.now() - time.Millisecond/2)
 				if c.before != nil {
 					c.before(s)
 				}
@@ -138,7 +139,7 @@ func TestRenewalIsNotSentForALockThatIsNotOursAnyMore(t *testing.T) {
 		m := taken(t, c)
 		set := atTheNextLook(c)
 		m.KeepAlive(t.Context())
-		time.Sleep(m.spec.Term.Started(m.until) + ttl/quorum.RenewAfter - r.now() - time.Millisecond)
+		time.Sleep(m.spec().Term.Started(m.validUntil()) + ttl/quorum.RenewAfter - r.now() - time.Millisecond)
 		r.set(flush, 0)
 		unlocked := make(chan error, 1)
 		set(func() { // the renewer, which holds its lock
@@ -170,9 +171,9 @@ func TestNoRenewalIsSentAfterAReleaseThoughALossIsNotedMeanwhile(t *testing.T) {
 		case first: // the renewer's lock is held
 			first = false
 			k := c.round.Take()
-			k.Token = append(k.Token[:0], m.token()...)
+			k.Token = append(k.Token[:0], m.secretly()...)
 			go func() {
-				c.renewer.lose(&m.hold, k.Token, &RoundError{Op: opExtend, Key: "k", failure: failure{reason: ErrNotHeld}})
+				c.held.Lose(&m.hold, k.Token, asHeld(unasked(opExtend, "k", ErrNotHeld, "")))
 				both <- struct{}{}
 			}()
 			runs := func(what func() bool) { // it does what it can
@@ -180,11 +181,7 @@ func TestNoRenewalIsSentAfterAReleaseThoughALossIsNotedMeanwhile(t *testing.T) {
 					runtime.Gosched()
 				}
 			}
-			runs(func() bool {
-				m.mu.Lock()
-				defer m.mu.Unlock()
-				return m.keepAlives == nil
-			})
+			runs(func() bool { return ofHold[*held.KeepAlive](m, "keepAlives") == nil })
 			go func() {
 				m.Unlock(context.Background())
 				both <- struct{}{}
@@ -219,7 +216,7 @@ func TestRenewalOfALockThatIsOverIsNotSent(t *testing.T) {
 		set := atTheNextLook(c)
 		held, stop := m.KeepAlive(t.Context())
 		defer stop()
-		time.Sleep(m.spec.Term.Started(m.until) + ttl/quorum.RenewAfter - r.now() - time.Millisecond)
+		time.Sleep(m.spec().Term.Started(m.validUntil()) + ttl/quorum.RenewAfter - r.now() - time.Millisecond)
 		set(func() { r.suspend(2 * ttl) })
 		time.Sleep(10 * time.Millisecond)
 		require.Zero(t, c.Stats().Renewals)
@@ -292,7 +289,7 @@ func TestGivingBackSparesTheNextLock(t *testing.T) {
 		held, stop := m.KeepAlive(t.Context())
 		defer stop()
 		token := m.Token()
-		c.renewer.giveBack(&m.hold, []byte("the former"), 0, nil)
+		c.held.GiveBack(&m.hold, []byte("the former"), nil)
 		time.Sleep(10 * time.Millisecond)
 		require.Equal(t, token, m.Token())
 		require.Equal(t, 3, r.holders("k", token))

@@ -1,4 +1,4 @@
-package redlock
+package held
 
 import (
 	"time"
@@ -18,7 +18,7 @@ import (
 // master have changed (FLUSHALL), the renewals are spread.
 type heldSubscription struct {
 	tracking.KeptLock
-	keepAlive *keepAlive    // that has asked
+	keepAlive *KeepAlive    // that has asked
 	wantedAt  time.Duration // when the lock is to be renewed because of a change; 0 if there was none
 	notUntil  time.Duration // ... but not before then
 	pause     time.Duration // between two such renewals

@@ -12,6 +12,7 @@ import (
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/line"
 	"github.com/redburst/redburst/redlock/internal/round"
 	"github.com/stretchr/testify/require"
 )
@@ -67,7 +68,7 @@ func TestASharedRoundThatIsLateSaysHowLongItHad(t *testing.T) {
 		var e *RoundError
 		require.ErrorAs(t, soon(t, all[0].unlocked), &e)
 		require.ErrorIs(t, e, ErrNoQuorum)
-		require.Equal(t, all[0].spec.Timeout, e.limit)
+		require.Equal(t, all[0].spec().Timeout, e.limit)
 		r.set(thaw, 0, 1)
 	})
 }
@@ -299,22 +300,18 @@ func TestALockThatIsBeingTakenOverIsNotGivenOn(t *testing.T) {
 	var look func()
 	observer := onEvent(behind.Wake, func(_ *Event) { look() })
 	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
-		stays := func(m *Mutex) bool {
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			return m.stays(c.now())
-		}
-		var given *relay
-		look = func() { given = c.localQueues.Head("k").Given().Of.(*relay) }
+		var given *line.Given
+		look = func() { given = c.localQueues.Head("k").Given() }
 		all := runners(t, c, 1)
 		all[0].leave(t.Context())
 		all[1].has(t)
-		require.True(t, stays(all[1].Mutex), "it was taken over")
+		require.Zero(t, all[1].pins(), "it was taken over")
 		m := c.NewMutex("k", ttl)
-		require.True(t, given.take(&m.hold))
-		require.False(t, stays(m))
-		m.unpin()
-		require.True(t, stays(m))
+		_, _, taken := c.held.TakeOver(&m.hold, given, false)
+		require.True(t, taken)
+		require.Positive(t, m.pins())
+		m.hold.Unpin()
+		require.Zero(t, m.pins())
 		require.NoError(t, all[1].Unlock(t.Context()))
 	})
 }
