@@ -15,8 +15,9 @@ package redlock
 //	Mutex.TryLock (attempt), Extend, KeepAlive, Unlock, Release
 //	      |               |             ^ switches of a Sentinel group
 //	      |               v
-//	      |         held: Locks, and the Lock that a Mutex holds. It draws what is inside
+//	      |         held: all locks that are held, and the one of each Mutex; its doc.go draws what is inside
 //	      +---------+
+//	                v
 //	      core: masters, clock, statistics, events               guard: who must not vote
 //	                |    tracking.Registry: who wants to be told what masters notify of
 //	      round.Core, round.Call: one round          kind: what is sent, and how replies are judged
@@ -24,14 +25,10 @@ package redlock
 //	      mux.Mux: N connections
 //
 // A client has these goroutines, besides those of its mux and of package held: one that waits for pushes, while the masters
-// are to notify of
-// changes of a lock that is kept alive; one for a moment each second, while a waiter is the head of a
-// global queue; one for each
-// Observer, while it is to be told something; and one for a moment, even after
-// Close, if a second lock is lost or forgotten. All but the last have ended when Close returns, and
-// that of an Observer that hangs. A
-// goroutine that waits in Lock reads the masters' pushes itself: it sleeps in the mux, and drives
-// it if no other goroutine does.
+// are to notify of changes of a lock that is kept alive; one for a moment each second, while a waiter is the head of a
+// global queue; and one for each Observer, while it is to be told something. All but that of an Observer that hangs have
+// ended when Close returns. A goroutine that waits in Lock reads the masters' pushes itself: it sleeps in the mux, and
+// drives it if no other goroutine does.
 //
 // # Locks
 //

@@ -59,7 +59,7 @@ func (ls *Locks) Survives(h *Lock, token []byte, since uint64) bool {
 	return ls.rechecker.switches.Load() == since || ls.rechecker.survives(h, token)
 }
 
-// Recheck asks the masters again for these locks, whose holders may rely on them.
+// Recheck asks the masters again for these locks, as Switched does for all. Tests call it.
 func (ls *Locks) Recheck(holds ...*Lock) { ls.rechecker.recheck(holds) }
 
 // Held returns how many locks are held on each key.
@@ -95,9 +95,9 @@ func (ls *Locks) Size() (kept, listed int) {
 	return len(r.heap) + len(r.ready) + r.sending + len(r.asking), listed
 }
 
-// Install makes the hold that of a lock that the call has just taken, which is valid until then. It returns false if another
-// attempt has taken a lock meanwhile that stays: see install. It releases the lock that the hold had. The hold is pinned
-// until the attempt has looked whether a group has switched.
+// Install makes the hold that of a lock that the call has just taken, and that is valid until then. It returns false if
+// another attempt has taken a lock meanwhile that stays: see Lock.install. It releases the lock that the hold had. It pins
+// the hold, until the attempt has looked whether a group has switched.
 func (ls *Locks) Install(h *Lock, k *round.Call, until, now time.Duration) bool {
 	replaced, ok := h.install(k, until, now)
 	if !ok {
@@ -110,9 +110,9 @@ func (ls *Locks) Install(h *Lock, k *round.Call, until, now time.Duration) bool 
 	return true
 }
 
-// TakeOver puts a lock that a waiter was given into its hold, or releases it. It reports whether the hold has it. switches is
-// the number of switches of groups before the last holder left the list of the rechecks, and token is for Survives. It is nil
-// if no master can switch. The hold is pinned until the caller has looked.
+// TakeOver puts a lock that a waiter was given into its hold, or releases it. It reports whether the hold has it. Then it pins
+// the hold, until the caller has asked Survives. switches is the number of switches of groups before the last holder left the
+// list of the rechecks. The token is nil if no master can switch.
 func (ls *Locks) TakeOver(h *Lock, given *line.Given, canSwitch bool) (switches uint64, token []byte, taken bool) {
 	in := given.Of.(*relay)
 	switches = in.switches
@@ -148,7 +148,7 @@ func (ls *Locks) ClearExpired(h *Lock) {
 	ls.renewer.giveBack(h, k.Token, rest, nil)
 }
 
-// Lose notes that the lock with that token is lost: see renewer.lose.
+// Lose notes that the lock with that token is lost, as whoever finds that out does: see renewer.lose. Tests call it.
 func (ls *Locks) Lose(h *Lock, token []byte, f Failure) { ls.renewer.lose(h, token, f) }
 
 // KeepAlive begins to keep a lock alive. If the lock is not held, the context is done from the beginning. by says who

@@ -158,13 +158,13 @@ func (r *renewer) heedPending(k *KeepAlive) {
 	}
 }
 
-// move moves a keepAlive in the heap after its times have changed.
+// move moves a KeepAlive in the heap after its times have changed.
 func (r *renewer) move(k *KeepAlive) {
 	k.setNext()
 	heap.Fix(&r.heap, k.index)
 }
 
-// remove takes a keepAlive out of the heap and out of its hold, and notes why. It returns false if the keepAlive was
+// remove takes a KeepAlive out of the heap and out of its hold, and notes why. It returns false if the KeepAlive was
 // over already. r.mu is held.
 func (r *renewer) remove(k *KeepAlive, why End) bool {
 	if k.index < 0 {
@@ -191,7 +191,7 @@ func (r *renewer) remove(k *KeepAlive, why End) bool {
 	return true
 }
 
-// finish cancels the contexts of keepAlives that the caller has removed. It cancels all of them before it tells the
+// finish cancels the contexts of KeepAlives that the caller has removed. It cancels all of them before it tells the
 // Observers of any.
 func (r *renewer) finish(over []*KeepAlive) {
 	cancelAll(over)
@@ -202,7 +202,7 @@ func (r *renewer) finish(over []*KeepAlive) {
 	}
 }
 
-// cancelAll cancels the contexts of keepAlives. It cancels all of them even if a parent, a user's context, panics.
+// cancelAll cancels the contexts of KeepAlives. It cancels all of them even if a parent, a user's context, panics.
 func cancelAll(over []*KeepAlive) {
 	n := 0
 	defer func() {
@@ -225,7 +225,7 @@ func (r *renewer) stop(k *KeepAlive) {
 	k.cancel(k.why)
 }
 
-// expire ends a keepAlive whose deadline has passed, if the deadline has not moved since.
+// expire ends a KeepAlive whose deadline has passed, if the deadline has not moved since.
 func (r *renewer) expire(k *KeepAlive) {
 	var over []*KeepAlive
 	r.mu.Lock()
@@ -245,7 +245,7 @@ func (r *renewer) expire(k *KeepAlive) {
 	r.finish(over)
 }
 
-// removeUnlocked removes the keepAlives of a lock that was unlocked. It sends no renewal of theirs afterwards. The
+// removeUnlocked removes the KeepAlives of a lock that was unlocked. It sends no renewal of theirs afterwards. The
 // caller finishes them.
 func (r *renewer) removeUnlocked(keeps *KeepAlive) (over []*KeepAlive) {
 	r.mu.Lock()
@@ -316,9 +316,9 @@ func (r *renewer) giveBack(h *Lock, token []byte, rest time.Duration, failure Fa
 	r.finish(over)
 }
 
-// removeLost removes the keepAlives of a hold whose lock is lost. It calls end under h.mu, which ends the lock and
-// returns its keepAlives. failure is the error of the round that has found the loss; if it is nil, the
-// keepAlives report their own last renewal. The caller finishes the keepAlives.
+// removeLost removes the KeepAlives of a hold whose lock is lost. It calls end under h.mu, which ends the lock and
+// returns its KeepAlives. failure is the error of the round that has found the loss; if it is nil, the
+// KeepAlives report their own last renewal. The caller finishes the KeepAlives.
 func (r *renewer) removeLost(h *Lock, failure Failure, end func() *KeepAlive) (over []*KeepAlive) {
 	// With mu held no renewal is encoded and not yet posted. Otherwise an Unlock, which would find no KeepAlives,
 	// could send its release in between.
@@ -336,7 +336,7 @@ func (r *renewer) removeLost(h *Lock, failure Failure, end func() *KeepAlive) (o
 	})
 }
 
-// removeAll removes keepAlives that were taken from their hold, and returns those that were not over yet. r.mu is
+// removeAll removes KeepAlives that were taken from their hold, and returns those that were not over yet. r.mu is
 // held.
 func (r *renewer) removeAll(keeps *KeepAlive, why func(*KeepAlive) End) (over []*KeepAlive) {
 	if keeps == nil {
@@ -356,7 +356,7 @@ func (r *renewer) shutDown(h *Lock) error {
 	return r.core.Teller.Ended(h.spec.Key, EndShutdown, nil, nil)
 }
 
-// shutdown ends the contexts of all keepAlives, and goes on renewing their locks. Who waits for a second lock gives the
+// shutdown ends the contexts of all KeepAlives, and goes on renewing their locks. Who waits for a second lock gives the
 // lock on the masters back.
 func (r *renewer) shutdown() {
 	r.mu.Lock()
@@ -368,7 +368,7 @@ func (r *renewer) shutdown() {
 	}
 }
 
-// close ends all keepAlives. The mux ends the burst that is under way.
+// close ends all KeepAlives. The mux ends the burst that is under way.
 func (r *renewer) close() {
 	r.mu.Lock()
 	r.closed = true
@@ -492,7 +492,7 @@ func (r *renewer) post(b *burst) {
 	b.quiet, b.questions = nil, b.questions[:0]
 }
 
-// advance serves the events of the heap that are due. It returns the keepAlives that are over, and makes those ready
+// advance serves the events of the heap that are due. It returns the KeepAlives that are over, and makes those ready
 // that are to be renewed.
 func (r *renewer) advance(now time.Duration) (over []*KeepAlive) {
 	sharing := false // one is ready, so others can share its burst
@@ -524,7 +524,7 @@ func (r *renewer) advance(now time.Duration) (over []*KeepAlive) {
 	return over
 }
 
-// makeBurst makes a burst of keepAlives that are ready; nil if none is, or if too many renewals are under way.
+// makeBurst makes a burst of KeepAlives that are ready; nil if none is, or if too many renewals are under way.
 func (r *renewer) makeBurst(now time.Duration) *burst {
 	if len(r.ready) == 0 || r.sending >= maxSending {
 		return nil
