@@ -216,10 +216,10 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	switch {
 	case !taken:
 	case k.Relies && c.round.Agreed.Epoch.Load() != k.AgreementEpoch:
-		e = m.stale(opLock, k, err, askAgreed)
+		e = m.stale(k, err, askAgreed)
 		e.detail = unsure
 	case !c.held.Survives(&m.hold, k.Token, switches):
-		e = m.stale(opLock, k, err, replaced)
+		e = m.stale(k, err, replaced)
 	}
 	if taken && e != nil {
 		m.giveBack(k.Token)

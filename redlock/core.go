@@ -176,6 +176,13 @@ func (t teller) Lost(ctx context.Context, key string, why error) {
 	}
 }
 
+func (t teller) HandedOver(ctx context.Context, key string, token []byte, fence uint64, left time.Duration) {
+	if ev := t.events.begin(ctx, behind.HandedOver, key); ev != nil {
+		ev.more.Token, ev.more.Fence, ev.more.Validity = append(ev.more.Token, token...), fence, left
+		t.events.end(ev)
+	}
+}
+
 func (t teller) LetGo(key string, token []byte, givenBack bool) {
 	if ev := t.events.begin(context.Background(), behind.LetGo, key); ev != nil {
 		ev.more.GivenBack, ev.more.Token = givenBack, append(ev.more.Token, token...)

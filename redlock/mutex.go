@@ -193,10 +193,10 @@ func (m *Mutex) Held() bool { return m.Remaining() > 0 }
 // not extended yet.
 func (m *Mutex) Remaining() time.Duration { return m.hold.Remaining(m.mustClient().now) }
 
-// stale makes the error of a successful round whose votes are no longer trusted. The note says
+// stale makes the error of a successful attempt whose votes are no longer trusted. The note says
 // why.
-func (m *Mutex) stale(op string, k *round.Call, err error, note string) *RoundError {
-	e := m.client.failure(op, m.spec().Key, k, err, ErrNoQuorum)
+func (m *Mutex) stale(k *round.Call, err error, note string) *RoundError {
+	e := m.client.failure(opLock, m.spec().Key, k, err, ErrNoQuorum)
 	e.note = note
 	return e
 }

@@ -205,9 +205,12 @@ func (h *simulation) fencesGrow() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, m := range h.mutexes {
-		text, fence, left := m.hold.Now(h.client.now())
-		token := string(text)
-		if left == 0 || token == h.token {
+		mu := holdMu(m)
+		mu.Lock()
+		token, until := underMu(m)
+		fence, valid := *hidden[uint64](&m.hold, "fence"), until > h.client.now()
+		mu.Unlock()
+		if !valid || token == h.token {
 			continue
 		}
 		if h.fenced && fence <= h.fence || !h.fenced && fence != 0 {
@@ -226,8 +229,11 @@ func (h *simulation) noneIsAliveWithoutItsLock() {
 	h.keeps = nil
 	h.mu.Unlock()
 	for _, k := range keeps {
-		token, _, left := k.mutex.hold.Now(h.client.now())
-		gone := k.token == "" || string(token) != k.token || left == 0
+		mu := holdMu(k.mutex)
+		mu.Lock()
+		token, until := underMu(k.mutex)
+		gone := k.token == "" || token != k.token || until <= h.client.now()
+		mu.Unlock()
 		if !gone {
 			h.mu.Lock()
 			h.keeps = append(h.keeps, k)

@@ -252,21 +252,8 @@ func (w *wait) takeOver(ctx context.Context) (taken bool, err error) {
 		return false, nil
 	}
 	c.stats.acquired.Add(1)
-	m.observeHandOver(ctx)
+	c.held.TellHandOver(ctx, &m.hold)
 	return true, nil
-}
-
-// observeHandOver tells the Observers of the lock that was just taken over.
-func (m *Mutex) observeHandOver(ctx context.Context) {
-	c := m.client
-	if !c.events.observed() {
-		return
-	}
-	token, fence, left := m.hold.Now(c.now())
-	if e := c.events.begin(ctx, behind.HandedOver, m.spec().Key); e != nil {
-		e.more.Token, e.more.Fence, e.more.Validity = append(e.more.Token, token...), fence, left
-		c.events.end(e)
-	}
 }
 
 // takeGiven puts the lock that the waiter was given into its Mutex, or declines it. open is false, and nothing is done,

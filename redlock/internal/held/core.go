@@ -36,6 +36,8 @@ type Teller interface {
 	Round(ctx context.Context, op, key string, k *round.Call, left time.Duration, f Failure)
 	// Lost tells that the context of a KeepAlive has ended, as the lock is lost.
 	Lost(ctx context.Context, key string, why error)
+	// HandedOver tells of a lock that was handed over to its holder within the process.
+	HandedOver(ctx context.Context, key string, token []byte, fence uint64, left time.Duration)
 	// LetGo tells that a holder lets go of its lock.
 	LetGo(key string, token []byte, givenBack bool)
 	// Observed reports whether there is anybody to tell.

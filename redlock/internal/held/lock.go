@@ -210,13 +210,6 @@ func (h *Lock) Fence() uint64 {
 	return h.fence
 }
 
-// Now returns the token, the fence, and what is left of the validity, at one moment.
-func (h *Lock) Now(now time.Duration) (token []byte, fence uint64, left time.Duration) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Clone(h.token()), h.fence, h.left(now)
-}
-
 // CheckSecond makes the second lock check whether it is over, and reports whether it is still to
 // be taken.
 func (h *Lock) CheckSecond() bool {

@@ -128,6 +128,16 @@ func (ls *Locks) TakeOver(h *Lock, given *line.Given, canSwitch bool) (switches 
 	return switches, token, taken
 }
 
+// TellHandOver tells the Observers of a lock that was just taken over.
+func (ls *Locks) TellHandOver(ctx context.Context, h *Lock) {
+	if !ls.core.Teller.Observed() {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	ls.core.Teller.HandedOver(ctx, h.spec.Key, h.token(), h.fence, h.left(ls.core.Now()))
+}
+
 // GiveBack releases the lock with that token, if the hold still has it, and ends its KeepAlives. f is why.
 func (ls *Locks) GiveBack(h *Lock, token []byte, f Failure) { ls.renewer.giveBack(h, token, 0, f) }
 
