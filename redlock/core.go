@@ -94,7 +94,7 @@ func (e *RoundError) noteRevoked(votes []mux.Vote, token []byte) {
 		e.tombstone = true
 		reasons = append(reasons, why)
 	}
-	if len(reasons) > len(votes)-quorum.Majority(len(votes)) {
+	if len(reasons) > quorum.Spare(len(votes)) {
 		e.under, e.WhyRevoked = ErrRevoked, census.MostSaid(reasons)
 	}
 }
@@ -107,7 +107,7 @@ func (e *RoundError) noteNoLock(votes []mux.Vote) {
 			others++
 		}
 	}
-	if others > len(votes)-quorum.Majority(len(votes)) {
+	if others > quorum.Spare(len(votes)) {
 		e.note = census.Holder{}.NoLock()
 	}
 }

@@ -455,7 +455,7 @@ func (e *RoundError) refusedBy(refuses func(error) bool) bool {
 			refused++
 		}
 	}
-	return refused > 0 && refused > len(e.Votes)-quorum.Majority(len(e.Votes))
+	return refused > 0 && refused > quorum.Spare(len(e.Votes))
 }
 
 func codeOf(err error) string {

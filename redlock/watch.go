@@ -202,14 +202,7 @@ func leadershipOf(t *census.Tally) (now leadership, known bool) {
 		return now, !t.Open()
 	}
 	now.token = leader.Token
-	fences := map[uint64]int{}
-	for _, master := range leader.On {
-		fence := t.Rows[master].Fence
-		if fences[fence]++; fences[fence] >= t.Quorum() {
-			now.fence = fence
-		}
-	}
-	now.agree = len(fences) == 1
+	now.fence, now.agree = leader.Fence()
 	if left := leader.Lasts(); left >= 0 {
 		now.left = left
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/clientname"
 	"github.com/redburst/redburst/redlock/internal/defaults"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
 // A level is how bad a finding is.
@@ -177,6 +178,12 @@ func (e *inspection) findForgetting(add adder, ttl time.Duration) {
 		return
 	}
 	const remedy = "CONFIG SET appendonly yes, appendfsync always and no-appendfsync-on-rewrite no; or else give every client a Config.RestartGuard (redlock run: --restart-guard) of the longest TTL, or of the longest WithMinHold (--min-hold) and a little more"
+	durable := e.durable
+	if denial := quorum.Denial(&e.server); durable && denial != "" {
+		durable = false
+		add(risky, "was declared to forget nothing (--durable, REDLOCK_DURABLE), and clients have it wait after a restart all the same: "+denial,
+			"leave the declaration out: it does nothing for this master")
+	}
 	loses := "forgets all locks"
 	switch e.aof() {
 	case "always", "declared":
@@ -189,15 +196,15 @@ func (e *inspection) findForgetting(add adder, ttl time.Duration) {
 	}
 	uptime := e.server.Uptime
 	switch {
-	case e.durable:
-		add(wrong, loses+" in a restart, and was declared not to (--durable, REDLOCK_DURABLE): it votes at once all the same",
-			"leave the declaration out, of every client; or "+remedy)
 	case e.server.RunID == "":
 		remedy := "let the user of the locks run INFO: ACL SETUSER … +info"
 		if e.info != nil { // it may, and that does not help
 			remedy = "use a server whose INFO has a run_id"
 		}
 		add(wrong, "does not say who it is (run_id): after each reconnect it may have been restarted, so it does not vote for the longest TTL", remedy)
+	case durable:
+		add(wrong, loses+" in a restart, and was declared not to (--durable, REDLOCK_DURABLE): it votes at once all the same",
+			"leave the declaration out, of every client; or "+remedy)
 	case e.aof() == "":
 		add(risky, "does not say what it forgets in a restart",
 			"if it has appendonly yes and appendfsync always, say so to every client (Config.Durable, with a Config.RestartGuard), and to redlock with --durable or REDLOCK_DURABLE=true")
@@ -230,7 +237,7 @@ func (e *inspection) findPasswords(add adder) {
 
 func (e *inspection) findReplicas(add adder) {
 	if at := e.info["second_repl_offset"]; groupOf(e.address) == "" && (e.server.ReplID2 != "" || at != "" && at != "-1") {
-		add(risky, "may have been a replica since its start: its locks were then replaced by another server's, and it votes all the same (master_replid2)",
+		add(risky, "may have been a replica since its start: its locks were then replaced by another server's (master_replid2), and it had no vote for the longest TTL",
 			"never make a master a replica, not even for a moment; once the longest TTL has passed since, no harm is left")
 	}
 	if n, _ := strconv.Atoi(e.info["connected_slaves"]); n > 0 && groupOf(e.address) == "" {

@@ -384,8 +384,25 @@ func TestDoctorBelievesADeclarationThatNothingContradicts(t *testing.T) {
 	} {
 		all := wrongs(e)
 		require.Len(t, all, 1, name)
-		require.True(t, strings.HasPrefix(all[0], "wrong ") && strings.Contains(all[0], what), all)
+		require.True(t, strings.HasPrefix(all[0], "wrong ") && strings.Contains(all[0], what) && strings.Contains(all[0], "it votes at once"), all)
 	}
+	// Clients do not believe it either of a master that denies it (quorum.Denial): then it does not vote at once.
+	denied := func(deny func(*conn.Server), settings ...string) []string {
+		e := told(settings...)
+		deny(&e.server)
+		return wrongs(e)
+	}
+	replica := func(s *conn.Server) { s.ReplID2 = "x" }
+	for what, all := range map[string][]string{
+		"it has no append-only file": denied(func(s *conn.Server) { s.NoAOF = true }, "aof_enabled", "0"),
+		"it was a replica":           denied(replica, "appendonly", "yes", "appendfsync", "everysec"),
+		"it does not say who it is":  denied(func(s *conn.Server) { s.RunID = "" }, "appendonly", "no"),
+	} {
+		require.Len(t, all, 2, what)
+		require.True(t, strings.HasPrefix(all[0], "risky was declared to forget nothing") && strings.Contains(all[0], what), all)
+		require.NotContains(t, all[1], "votes at once")
+	}
+	require.Len(t, denied(replica, "appendonly", "yes", "appendfsync", "always"), 1, "it forgets nothing, and waits")
 	for value, want := range map[string]int{"true": 0, "1": 0, "maybe": exitUsage} {
 		exit, _, stderr := do(t, []string{"REDLOCK_MASTERS=127.0.0.1:1", "REDLOCK_DURABLE=" + value}, "status", "k")
 		require.Equal(t, want == exitUsage, exit == exitUsage, stderr)

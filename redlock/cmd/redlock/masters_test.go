@@ -196,7 +196,7 @@ func TestFlagDeniesADeclarationOfTheEnvironment(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
 	declared := func(args ...string) bool {
 		_, stdout, _ := doctor(t, []string{mastersEnv(masters), "REDLOCK_DURABLE=true"}, append(args, "--json")...)
-		return strings.Contains(stdout, "was declared not to")
+		return strings.Contains(stdout, "was declared to forget nothing")
 	}
 	require.True(t, declared())
 	require.False(t, declared("--durable=false"))

@@ -154,6 +154,19 @@ func outlives(counter, key time.Duration) bool {
 // Held reports whether a majority of the masters names the holder.
 func (c *Claim) Held() bool { return len(c.On) >= c.of.Quorum() }
 
+// Fence is the holder's, if so many of those that name it have one number that a quorum has it; else 0. agree reports
+// whether all of them have that number: if not, it may still be raised.
+func (c *Claim) Fence() (fence uint64, agree bool) {
+	by := map[uint64]int{}
+	for _, master := range c.On {
+		n := c.of.Rows[master].Fence
+		if by[n]++; by[n] >= c.of.Quorum() {
+			fence = n
+		}
+	}
+	return fence, len(by) == 1
+}
+
 // Lasts is until when no majority has the lock if it is not renewed, or nobody, if none has. It is NoExpiry for ever.
 func (c *Claim) Lasts() time.Duration {
 	var all []uint64

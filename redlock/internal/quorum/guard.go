@@ -629,17 +629,28 @@ func (g *Guard) Standing(i int) (st mux.Standing) {
 }
 
 // remembers reports whether a master keeps its memory in a restart: as the operator says, and nothing that it says
-// itself denies. What a copy was told when it was one is not known; a promoted one has its master's birth. Of a cluster
-// it was declared that its copies lack nothing.
+// itself denies.
 func (g *Guard) remembers(p *place) bool {
-	s := &p.server
+	return g.durable && g.restart > 0 && Denial(&p.server) == ""
+}
+
+// Denial returns what a master says for which Config.Durable is not believed of it; empty if it says nothing of the kind.
+// What a copy was told when it was one is not known; a promoted one has its master's birth. Of a cluster it was declared
+// that its copies lack nothing.
+func Denial(s *conn.Server) string {
 	switch {
-	case !g.durable || g.restart == 0 || s.RunID == "":
-		return false
+	case s.RunID == "":
+		return "it does not say who it is (run_id)"
 	case s.Cluster:
-		return true
+		return ""
+	case s.NoAOF:
+		return "it has no append-only file (aof_enabled:0)"
+	case s.ReplID2 != "":
+		return "it was a replica of another before (master_replid2)"
+	case s.Group != "":
+		return "Sentinel may put a copy in its place"
 	}
-	return !s.NoAOF && s.ReplID2 == "" && s.Group == ""
+	return ""
 }
 
 // byUptime is the rule for a master's first connection where no witness tells.

@@ -84,8 +84,10 @@ func Majority(n int) int { return n/2 + 1 }
 // Quorum is how many masters are a majority.
 func (t Tally) Quorum() int { return Majority(t.n) }
 
-// spare returns how many masters can be missing while the others still make a quorum.
-func (t Tally) spare() int { return t.n - t.Quorum() }
+// Spare returns how many of n masters can be missing while the others still make a quorum.
+func Spare(n int) int { return n - Majority(n) }
+
+func (t Tally) spare() int { return Spare(t.n) }
 
 // Lost reports whether so many masters have not got the key that no quorum can have it.
 func (t Tally) Lost() bool { return t.No > t.spare() }

@@ -104,7 +104,7 @@ func (ks *KeptLocks) Able() mux.Set {
 func (ks *KeptLocks) Add(s *KeptLock, whose any, keys []string) {
 	s.of, s.whose = ks, whose
 	s.hearer, s.kept, s.interests = s, true, s.keys[:0]
-	ks.registry.add(&s.subscription, 1, ks.masters-quorum.Majority(ks.masters)+1, keys...)
+	ks.registry.add(&s.subscription, 1, quorum.Spare(ks.masters)+1, keys...)
 	ks.registry.mu.Lock()
 	defer ks.registry.mu.Unlock()
 	ks.n++
