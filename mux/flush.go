@@ -19,7 +19,7 @@ type outgoing struct {
 // push has the queued commands written: by this goroutine, unless a running driver or
 // another flusher will do it. If nobody drives, it arms the tick. It lets mu go.
 func (m *Mux) push() {
-	if m.dirty != 0 && !m.flushing && (m.parked || !m.driving) {
+	if m.dirty != 0 && !m.flushing && !m.holding && (m.parked || !m.driving) {
 		m.flush()
 	}
 	if !m.driving {

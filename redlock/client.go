@@ -176,8 +176,6 @@ func (c *Client) enter() bool {
 // The queues of a client, as package held knows them: see held.Queues.
 type queues struct{ *Client }
 
-func (q queues) Empty(names []string) bool { return q.localQueues.Empty(names) }
-
 func (q queues) HandOver(s *round.Spec, by held.Giver) bool {
 	if q.localQueues.Empty(s.Names()) || !q.enter() {
 		return false

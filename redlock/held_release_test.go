@@ -10,19 +10,21 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
 
-// The next attempt of the process follows the release on each connection, also where the masters do not
-// know the script yet.
+var releasedKinds = map[string][]Option{
+	"plain": nil, "fenced": {WithFence()}, "several": {WithKeys("l", "m")}, "several fenced": {WithKeys("n"), WithFence()},
+	"one permit": {WithPermits(1)}, "least hold over": {WithMinHold(time.Millisecond)},
+}
+
+// The next attempt of the process follows the release on each connection.
 func TestTheNextAttemptFollowsARelease(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	for name, opts := range map[string][]Option{
-		"plain": nil, "fenced": {WithFence()}, "several": {WithKeys("l", "m")}, "several fenced": {WithKeys("n"), WithFence()},
-		"one permit": {WithPermits(1)}, "least hold over": {WithMinHold(time.Millisecond)},
-	} {
+	for name, opts := range releasedKinds {
 		t.Run(name, func(t *testing.T) {
 			for i := range 3 {
 				command(t, masters, i, "FLUSHALL")
@@ -40,17 +42,60 @@ func TestTheNextAttemptFollowsARelease(t *testing.T) {
 				if name == "least hold over" {
 					time.Sleep(10 * time.Millisecond) // it passes, on real masters
 				}
-				if n%10 == 0 { // no master knows the script of the release
-					for i := range 3 {
-						command(t, masters, i, "SCRIPT", "FLUSH")
-					}
-				}
 				require.NoError(t, m.Release())
 				require.Zero(t, m.Remaining())
 				require.Empty(t, m.Token())
 			}
 			require.Eventually(t, func() bool { return c.Stats().Released == 60 }, hanging, 5*time.Millisecond)
 			require.Zero(t, c.Stats().ReleaseFailed)
+		})
+	}
+}
+
+// A master that has forgotten the script of a release is sent its text, whether somebody waits for the release or not.
+func TestAReleaseGoesOutWhereItsScriptWasForgotten(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	for name, opts := range releasedKinds {
+		t.Run(name, func(t *testing.T) {
+			for i := range 3 {
+				command(t, masters, i, "FLUSHALL")
+			}
+			c := openedWith(t, Config{Masters: masters.Addrs()})
+			for n, release := range []func(m *Mutex) error{
+				(*Mutex).Release,
+				func(m *Mutex) error { return m.Unlock(t.Context()) },
+				func(m *Mutex) error {
+					ctx, cancel := context.WithCancel(t.Context())
+					cancel()
+					if err := m.Unlock(ctx); !errors.Is(err, context.Canceled) {
+						return fmt.Errorf("not %w: %w", context.Canceled, err)
+					}
+					return nil
+				},
+			} {
+				for range 2 { // the second finds what the first has left
+					m := c.NewMutex("k", time.Minute, opts...)
+					require.NoError(t, m.Lock(t.Context()), n) // a release may come late where it needs its text
+					Confirmed(t, m)
+					if name == "least hold over" {
+						time.Sleep(10 * time.Millisecond)
+					}
+					for i := range 3 {
+						command(t, masters, i, "SCRIPT", "FLUSH")
+					}
+					require.NoError(t, release(m), n)
+					require.Eventually(t, func() bool {
+						for i := range 3 {
+							if left, err := masters.Do(i, "EXISTS", kind.SlotKey("k", 1, 1), "k", "l", "m", "n"); err != nil || left != int64(0) {
+								return false
+							}
+						}
+						return true
+					}, hanging, 5*time.Millisecond, n)
+				}
+			}
+			require.Equal(t, uint64(2), c.Stats().ReleaseFailed, "of those whose context had ended")
 		})
 	}
 }
@@ -208,7 +253,7 @@ func TestCloseLingersForARelease(t *testing.T) {
 		o := new(toldOf)
 		c := openedWith(t, Config{Masters: masters.Addrs(), Observers: o.observer()})
 		m := c.NewMutex("k", time.Hour)
-		require.NoError(t, m.Lock(t.Context()), n)
+		require.NoError(t, m.Lock(t.Context()), n) // a release may come late where it needs its text
 		require.NoError(t, m.Release())
 		require.NoError(t, c.Close())
 		require.Len(t, o.round, 1)

@@ -72,10 +72,9 @@ func (m *Mutex) UnlockNow(ctx context.Context) error {
 // (Released, ReleaseFailed). Both happen when the answers are read: by the next operation of the
 // client, or within 25 ms. Event.Took lasts until then.
 //
-// Release needs the right to EVAL where the server has no command of its own for a release
-// (DELEX, DELIFEQ). If the server has one, and the user may not call it, the first release on
-// each connection finds that out, and the next attempt can overtake that release. Package conn
-// says which rights there are.
+// Where a server has forgotten the script of a release (SCRIPT FLUSH), or the user may not call the
+// server's own command for it (DELEX, DELIFEQ), the first release finds that out, and the next
+// attempt can overtake that release.
 //
 // It returns an error that wraps ErrNotHeld if the Mutex is unlocked, or if its validity has
 // ended by our own clock, and ErrClosed if the client is closed. With [WithSecond] it does not

@@ -74,7 +74,6 @@ var (
 
 // Queues are those who wait for locks in this client, and what is known of those in others.
 type Queues interface {
-	Empty(names []string) bool
 	// HandOver gives the lock to the next waiter, if it wants one like it, and if the client is not shut down. It reports
 	// whether it has.
 	HandOver(s *round.Spec, by Giver) bool

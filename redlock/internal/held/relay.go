@@ -241,7 +241,6 @@ func (r *relay) end(rel *release) (shared bool) {
 	r.last = r.of.core.Round.Take()
 	r.last.Release(r.spec, r.token)
 	r.last.Op.Suspect, r.last.Op.Unless = r.sets.Doubted()
-	r.last.AsText() // nobody waits for the answers who follows
 	r.of.core.Round.Post(r.last)
 	return true
 }

@@ -162,9 +162,6 @@ func (ls *Locks) Unlock(ctx context.Context, h *Lock, linger bool) (was State, f
 	} else {
 		err = c.Round.Mux.Wait(ctx, &r.Op)
 	}
-	if err != nil && !r.shared && !r.IsText() { // it was sent by its hash, and not every master has answered
-		c.Round.SendRelease(&h.spec, r.Token, r.TTL)
-	}
 	if f = r.complete(err); f != nil {
 		f.Blame(ctx, err)
 	}
@@ -269,9 +266,6 @@ func (r *release) post(rest time.Duration) {
 	r.Op.Awaited = r.awaited
 	if !r.awaited { // then it belongs to the pool once it is posted
 		r.Op.OnDecided = r.onDecided
-	}
-	if !r.awaited || !c.Queues.Empty(s.Names()) {
-		r.AsText() // others do not wait for the answers
 	}
 	c.Round.Post(&r.Call)
 }

@@ -180,19 +180,6 @@ func (k *Call) Repair(s *Spec, token []byte, fence uint64, ttl time.Duration, on
 	k.Op.Only, k.Op.Quorum, k.Op.All, k.Op.Patient = on, 1, true, true
 }
 
-// AsText has every master sent the text of the script, if it is a script: a master that does not know the script would be
-// sent the text behind what has followed.
-func (k *Call) AsText() {
-	if !k.IsText() {
-		k.Op.Command = k.Op.Fallback
-	}
-}
-
-// IsText reports whether every master is sent the text, or is sent no script.
-func (k *Call) IsText() bool {
-	return len(k.Op.Fallback) == 0 || unsafe.SliceData(k.Op.Command) == unsafe.SliceData(k.Op.Fallback)
-}
-
 // Pass makes the call one that asks for the number of the lock's next holder, and extends the lock unless ttl is 0. It
 // is thorough, as an extend is.
 func (k *Call) Pass(s *Spec, token []byte, hint uint64, ttl time.Duration) {

@@ -126,13 +126,12 @@ func (c *Core) ReachedAll(k *Call) bool {
 
 // SendRelease sends a release of the lock that has the token to all masters, and waits for no answer. If rest is
 // above 0, it leaves the lock on the masters for the rest. The lock is over, so it may be revoked. A native command
-// knows no tombstone, and the script would come after the caller's next attempt. So the script is sent at once.
+// knows no tombstone, so the script is sent.
 func (c *Core) SendRelease(s *Spec, token []byte, rest time.Duration) {
 	k := c.Take()
 	defer c.Put(k)
 	k.Linger(s, token, rest, false)
 	k.Op.Dialects = nil
-	k.AsText()
 	c.Mux.Send(&k.Op)
 }
 
@@ -192,7 +191,6 @@ func (c *Core) SendUndo(s *Spec, token []byte, had bool) {
 	defer c.Put(k)
 	k.untaken = true
 	k.Release(s, token)
-	k.AsText()
 	c.Mux.Send(&k.Op)
 }
 
