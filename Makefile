@@ -128,7 +128,7 @@ scale: need-redis ## a thousand clients, 100,000 locks, 10,000 waiters, a millio
 	REDLOCK_SCALE=full CI=true $(GO) test -run Scale -count 1 -v -timeout 30m ./redlock
 
 # BENCHFLAGS='-cpuset masters=2-7,clients=0-1' pins both apart, if there are so many CPUs. -cases and -libs choose.
-bench: need-redis ## compare with the peers (20 minutes), into bench/report
+bench: need-redis ## compare with the peers (27 minutes), into bench/report
 	cd bench && $(GO) run . $(BENCHFLAGS)
 
 bench-quick: need-redis ## compare in five cases (a minute), as a table
