@@ -3,6 +3,8 @@ package redlock
 import (
 	"cmp"
 	"context"
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +17,22 @@ import (
 
 // hanging is how long what should come at once may take before a test gives up.
 const hanging = 20 * time.Second
+
+// Refused has a Mutex wait in vain for a lock that another has, and returns the error. It does so again until the error says
+// that: on a busy machine the masters may answer later than it waits.
+func Refused(t testing.TB, m *Mutex, said string) error {
+	t.Helper()
+	for until := time.Now().Add(hanging); ; {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		err := m.Lock(ctx)
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		if errors.Is(err, ErrHeld) && strings.Contains(err.Error(), said) {
+			return err
+		}
+		require.True(t, time.Now().Before(until), "%v", err)
+	}
+}
 
 // opened returns a client whose masters are all up.
 func opened(t *testing.T, addrs []string, observer []Observer) *Client {

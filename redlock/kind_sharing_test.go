@@ -1,7 +1,6 @@
 package redlock
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"testing"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/redlocktest"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -88,9 +86,7 @@ func TestNamesShareNothingBesideThem(t *testing.T) {
 			require.False(t, ok)
 			m, other := c.NewMutex(key, time.Minute), c.NewMutex(key, time.Minute) // of which nothing stands beside it
 			require.NoError(t, m.TryLock(t.Context()))
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-			require.ErrorIs(t, other.Lock(ctx), ErrHeld)
-			cancel()
+			Refused(t, other, "")
 			require.NoError(t, m.Unlock(t.Context()))
 		}
 	}
@@ -125,11 +121,7 @@ func TestReadersOfAnotherLibraryAreNotJoined(t *testing.T) {
 				}
 				for _, reader := range readers {
 					require.ErrorIs(t, reader.TryLock(t.Context()), ErrHeld)
-					require.EventuallyWithT(t, func(t *assert.CollectT) {
-						ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
-						defer cancel()
-						require.ErrorIs(t, reader.Lock(ctx), ErrHeld)
-					}, hanging, time.Millisecond)
+					Refused(t, reader, "")
 				}
 				for i := range n {
 					require.EqualValues(t, 2, says(t, masters, i, "ZCARD", "k"))
