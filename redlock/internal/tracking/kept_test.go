@@ -4,6 +4,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/redburst/redburst/resp/resptest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -43,5 +44,41 @@ func TestAWaiterGoesWhileItsHolderIsAskedFor(t *testing.T) {
 		qs.Add(kept, []byte("token"))
 		gone.Wait()
 		require.Contains(t, string(qs.all[0].keys), "k")
+	}
+}
+
+// An own write ends what masters promise, to a question before it as well whose answer comes later. A question that follows the
+// write is answered for that lock again.
+func TestAnAnswerPromisesNothingOnceAnOwnWriteHasFollowed(t *testing.T) {
+	for _, values := range []bool{false, true} {
+		ks := &KeptLocks{registry: registry()}
+		kept := &KeptLock{of: ks}
+		kept.hearer, kept.kept, kept.interests = kept, true, kept.keys[:0]
+		ks.registry.add(&kept.subscription, 1, 2, "k")
+		ask := func(number uint32) *question {
+			qs := Questions{of: ks, number: number, values: values}
+			qs.Add(kept, []byte("token"))
+			return qs.all[0]
+		}
+		yes := resptest.Parse([]byte(":1\r\n"))
+		if values {
+			yes = resptest.Parse([]byte("*1\r\n:1\r\n"))
+		}
+		for range 2 { // the second time on what was used before
+			first := ask(1)
+			first.answer(0, yes)
+			require.True(t, kept.Promised().Has(0))
+			kept.Wrote()
+			first.answer(0, yes)
+			first.answer(1, yes)
+			require.False(t, kept.Promised().Has(0) || kept.Promised().Has(1), "%v", values)
+			second := ask(2)
+			first.answer(1, yes)
+			require.False(t, kept.Promised().Has(1), "%v", values)
+			second.answer(1, yes)
+			require.True(t, kept.Promised().Has(1))
+			require.False(t, kept.Promised().Has(0))
+			kept.Wrote()
+		}
 	}
 }
