@@ -112,6 +112,25 @@ func TestAnUnlockHandsTheLockOver(t *testing.T) {
 	}
 }
 
+// Whoever was handed a lock has all of it: who asks for it again under the lock's context waits for nobody, and is told why.
+func TestALockThatWasHandedOverIsNotReentrant(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		next := &runner{c.NewMutex("k", ttl), make(chan error, 1), nil}
+		for range 2 { // the second time on what was used before
+			first := runners(t, c, 0)[0]
+			go func() { next.locked <- next.Lock(t.Context()) }()
+			time.Sleep(20 * time.Millisecond)
+			first.leave(t.Context())
+			next.has(t)
+			held, stop := next.KeepAlive(t.Context())
+			require.ErrorContains(t, c.NewMutex("k", ttl).TryLock(held), "belongs to")
+			stop()
+			require.NoError(t, next.Unlock(t.Context()))
+			require.NoError(t, soon(t, first.unlocked))
+		}
+	})
+}
+
 // Those that unlock while a round is under way share the next one, and not that one, as it has begun before.
 func TestAnUnlockIsConfirmedByARoundThatBeganAfterIt(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
