@@ -258,6 +258,70 @@ func TestALossThatARelayFindsIsToldToWhoIsLeavingIt(t *testing.T) {
 	})
 }
 
+// The last round of a relay repairs the lock while its holder is leaving. The release that follows does not believe the
+// master that was repaired: another can have had the lock before the repair was carried out.
+func TestAReleaseBehindARelayBelievesNoSuspect(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		_, apart := r.apart(t, Config{})
+		others, _ := another(t, apart, Config{})
+		all := runners(t, c, 1)
+		time.Sleep(ttl / 3) // so that the round extends
+		r.set(flush, 2)
+		all[0].leave(t.Context())
+		all[1].has(t)
+		slow := &slowToEnd{Context: t.Context(), goesOn: make(chan struct{})}
+		all[1].KeepAlive(slow)
+		slow.armed.Store(true)
+		all[1].leave(t.Context()) // the token is out of the hold, and the lock is not released yet
+		time.Sleep(1500 * time.Microsecond)
+		require.NoError(t, soon(t, all[0].unlocked))
+		r.set(freeze, 2) // it has the repair before it
+		r.set(flush, 0)
+		other := others.NewMutex("k", ttl)
+		require.NoError(t, other.TryLock(t.Context()))
+		require.NoError(t, other.Unlock(t.Context()))
+		time.Sleep(2 * time.Millisecond)
+		close(slow.goesOn)
+		synctest.Wait()
+		r.set(thaw, 2)
+		require.ErrorIs(t, soon(t, all[1].unlocked), ErrNoQuorum)
+	})
+}
+
+// An Extend may be judged when its Mutex has another lock. That one's loss was told to nobody.
+func TestALossIsToldThoughThatOfTheLockBeforeWas(t *testing.T) {
+	var told []int
+	observer := onEvent(EventRound, func(e *Event) {
+		if e.Op == opUnlock {
+			told = append(told, e.more.Failures)
+		}
+	})
+	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+		judges := make(chan struct{})
+		var armed atomic.Bool
+		c.round.Mux = &hookedRounds{Mux: r, waited: func(context.Context, *mux.Op) {
+			if armed.Swap(false) {
+				<-judges
+			}
+		}}
+		m := taken(t, c)
+		armed.Store(true)
+		extended := make(chan error, 1)
+		go func() { extended <- m.Extend(t.Context()) }()
+		synctest.Wait()
+		time.Sleep(2 * time.Millisecond) // it has its answers
+		require.False(t, armed.Load())
+		require.NoError(t, m.Unlock(t.Context()))
+		require.NoError(t, m.TryLock(t.Context()))
+		close(judges)
+		require.ErrorIs(t, soon(t, extended), ErrNotHeld)
+		time.Sleep(2 * time.Millisecond)
+		r.set(flush, 0, 1, 2)
+		require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
+		require.Equal(t, []int{0, 0}, told)
+	})
+}
+
 // slowToEnd is the parent of a context. Once it is armed, it holds up whoever ends that.
 type slowToEnd struct {
 	context.Context

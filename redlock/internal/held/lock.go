@@ -447,7 +447,10 @@ func (h *Lock) hasKeepAlive(k *KeepAlive) bool {
 func (h *Lock) noteLossTold(token []byte) (before bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	before = h.told&toldLoss != 0 || !h.has(token)
+	if !h.has(token) { // it may have another lock by now
+		return true
+	}
+	before = h.told&toldLoss != 0
 	h.told |= toldLoss
 	return before
 }

@@ -231,6 +231,9 @@ func (r *relay) end(rel *release) (shared bool) {
 		if rel != nil && r.lost.Load() { // its last round has found the loss when the token was out of the hold
 			rel.was = stateLost
 		}
+		if rel != nil { // ... or has repaired the lock
+			rel.Sets = r.sets
+		}
 		r.drop()
 		return false
 	}
