@@ -307,7 +307,7 @@ func TestALockThatIsBeingTakenOverIsNotGivenOn(t *testing.T) {
 		all[1].has(t)
 		require.Zero(t, all[1].pins(), "it was taken over")
 		m := c.NewMutex("k", ttl)
-		_, _, taken := c.held.TakeOver(&m.hold, given, false)
+		_, _, taken := c.held.TakeOver(t.Context(), &m.hold, given, false)
 		require.True(t, taken)
 		require.Positive(t, m.pins())
 		m.hold.Unpin()

@@ -590,10 +590,22 @@ func TestASwitchInBetweenIsNotMissed(t *testing.T) {
 func TestALockIsNotHandedOverDuringARecheck(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		c.groups = true
+		var armed atomic.Bool
+		goesOn := make(chan struct{})
+		c.round.Mux = &hookedRounds{Mux: r, waited: func(_ context.Context, op *mux.Op) {
+			if armed.Load() && strings.Contains(string(op.Command), "other") {
+				<-goesOn
+			}
+		}}
+		require.NoError(t, c.NewMutex("other", time.Hour).TryLock(t.Context())) // whose round may take longer
 		all := runners(t, c, 1)
+		armed.Store(true)
 		c.held.Switched(0)
+		time.Sleep(2 * time.Millisecond)
+		require.Zero(t, all[0].pins(), "its own round is over, and the recheck is not")
 		all[0].leave(t.Context())
 		require.Empty(t, all[1].locked)
+		close(goesOn)
 		require.NoError(t, soon(t, all[1].locked))
 		require.NoError(t, soon(t, all[0].unlocked))
 	})

@@ -238,7 +238,7 @@ func (w *wait) takeOver(ctx context.Context) (taken bool, err error) {
 		return false, err
 	}
 	c.held.ClearExpired(&m.hold) // which calls contexts: before the lock is taken out
-	switches, token, taken, open := w.takeGiven()
+	switches, token, taken, open := w.takeGiven(ctx)
 	if !open {
 		return false, ErrClosed
 	}
@@ -252,14 +252,13 @@ func (w *wait) takeOver(ctx context.Context) (taken bool, err error) {
 		return false, nil
 	}
 	c.stats.acquired.Add(1)
-	c.held.TellHandOver(ctx, &m.hold)
 	return true, nil
 }
 
 // takeGiven puts the lock that the waiter was given into its Mutex, or declines it. open is false, and nothing is done,
 // if the client is shut down: the lock is released when the waiter leaves. switches is the number of switches of groups before the
 // last holder left the list of the rechecks. The token is nil if no master can switch.
-func (w *wait) takeGiven() (switches uint64, token []byte, taken, open bool) {
+func (w *wait) takeGiven(ctx context.Context) (switches uint64, token []byte, taken, open bool) {
 	m, c := w.mutex, w.mutex.client
 	if !c.enter() {
 		return 0, nil, false, false
@@ -269,7 +268,7 @@ func (w *wait) takeGiven() (switches uint64, token []byte, taken, open bool) {
 	if given == nil { // Close has taken it back
 		return 0, nil, false, true
 	}
-	switches, token, taken = c.held.TakeOver(&m.hold, given, c.groups)
+	switches, token, taken = c.held.TakeOver(ctx, &m.hold, given, c.groups)
 	return switches, token, taken, true
 }
 

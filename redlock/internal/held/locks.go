@@ -110,32 +110,23 @@ func (ls *Locks) Install(h *Lock, k *round.Call, until, now time.Duration) bool 
 	return true
 }
 
-// TakeOver puts a lock that a waiter was given into its hold, or releases it. It reports whether the hold has it. Then it pins
-// the hold, until the caller has asked Survives. switches is the number of switches of groups before the last holder left the
-// list of the rechecks. The token is nil if no master can switch.
-func (ls *Locks) TakeOver(h *Lock, given *line.Given, canSwitch bool) (switches uint64, token []byte, taken bool) {
+// TakeOver puts a lock that a waiter was given into its hold, or releases it. It reports whether the hold has it. Then it has
+// told the Observers, before anybody can release the lock, and pins the hold, until the caller has asked Survives. switches is
+// the number of switches of groups before the last holder left the list of the rechecks. The token is nil if no master can
+// switch.
+func (ls *Locks) TakeOver(ctx context.Context, h *Lock, given *line.Given, canSwitch bool) (switches uint64, token []byte, taken bool) {
 	in := given.Of.(*relay)
 	switches = in.switches
 	if canSwitch {
 		token = slices.Clone(in.token) // before it is taken: the relay can be another lock's then
 	}
-	if taken = in.take(h); taken {
+	if taken = in.take(ctx, h); taken {
 		ls.rechecker.add(h)
 	} else {
 		in.GiveBack(&h.spec)
 		ls.core.Queues.Released(0, h.spec.Names())
 	}
 	return switches, token, taken
-}
-
-// TellHandOver tells the Observers of a lock that was just taken over.
-func (ls *Locks) TellHandOver(ctx context.Context, h *Lock) {
-	if !ls.core.Teller.Observed() {
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	ls.core.Teller.HandedOver(ctx, h.spec.Key, h.token(), h.fence, h.left(ls.core.Now()))
 }
 
 // GiveBack releases the lock with that token, if the hold still has it, and ends its KeepAlives. f is why.

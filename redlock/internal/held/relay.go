@@ -205,7 +205,7 @@ func (r *relay) give(rel *release, until time.Duration, switches uint64) bool {
 }
 
 // take puts the lock into the hold of the waiter that it was given to. It reports whether it has.
-func (r *relay) take(h *Lock) bool {
+func (r *relay) take(ctx context.Context, h *Lock) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h.mu.Lock()
@@ -215,6 +215,7 @@ func (r *relay) take(h *Lock) bool {
 		return false
 	}
 	r.holder = h
+	r.of.core.Teller.HandedOver(ctx, r.spec.Key, h.token(), h.fence, h.left(now))
 	return true
 }
 
