@@ -592,6 +592,8 @@ func TestALockIsNotHandedOverDuringARecheck(t *testing.T) {
 		c.groups = true
 		var armed atomic.Bool
 		goesOn := make(chan struct{})
+		goOn := sync.OnceFunc(func() { close(goesOn) })
+		defer goOn()
 		c.round.Mux = &hookedRounds{Mux: r, waited: func(_ context.Context, op *mux.Op) {
 			if armed.Load() && strings.Contains(string(op.Command), "other") {
 				<-goesOn
@@ -605,7 +607,7 @@ func TestALockIsNotHandedOverDuringARecheck(t *testing.T) {
 		require.Zero(t, all[0].pins(), "its own round is over, and the recheck is not")
 		all[0].leave(t.Context())
 		require.Empty(t, all[1].locked)
-		close(goesOn)
+		goOn()
 		require.NoError(t, soon(t, all[1].locked))
 		require.NoError(t, soon(t, all[0].unlocked))
 	})
