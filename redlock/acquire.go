@@ -297,7 +297,7 @@ func (a *attempt) round(ctx context.Context, k *round.Call) (left time.Duration,
 		far, unbelieved = c.round.Hints.Unbelieved(k.Op.Votes)
 		if reason == nil {
 			if again, e := c.round.AgreeOnFence(ctx, m.spec(), k); again {
-				c.stats.raised.Add(1)
+				c.held.Counts().Raised.Add(1)
 				err, now = e, c.now()
 				reason = quorum.Count(k.Op.Votes, err).Acquired(now, until)
 				var more mux.Set

@@ -304,17 +304,11 @@ func (s leadership) noKeys() {
 	}, 20*time.Second, 5*time.Millisecond)
 }
 
-// refused waits in vain for what the lock excludes, and requires that the error says why. Who holds
-// it is asked for a moment only, in which a busy machine may not get the answers.
+// refused waits in vain for what the lock excludes, and requires that the error says why.
 func (s leadership) refused(why string) {
 	s.Helper()
 	for _, r := range s.excluded() {
-		require.Eventually(s, func() bool {
-			ctx, cancel := context.WithTimeout(s.Context(), 20*time.Millisecond)
-			defer cancel()
-			err := r.lock(s.client, long).Lock(ctx)
-			return errors.Is(err, context.DeadlineExceeded) && errors.Is(err, redlock.ErrHeld) && strings.Contains(err.Error(), why)
-		}, 20*time.Second, 5*time.Millisecond)
+		redlock.Refused(s, r.lock(s.client, long), why)
 	}
 }
 

@@ -56,7 +56,7 @@ func (s *stats) snapshot(h *held.Counts) Stats {
 		RenewalsNotified: h.RenewalsNotified.Load(),
 		Lost:             h.Lost.Load(),
 		Revoked:          h.Revoked.Load(),
-		FenceRaised:      s.raised.Load() + h.Raised.Load(),
+		FenceRaised:      h.Raised.Load(),
 		Waiting:          int(s.waiting.Load()),
 		more: behind.Stats{
 			Expired:      s.expired.Load(),
@@ -76,7 +76,7 @@ func (s *stats) snapshot(h *held.Counts) Stats {
 
 type stats struct {
 	acquired, held, noQuorum, expired atomic.Uint64
-	cancelled, raised                 atomic.Uint64
+	cancelled                         atomic.Uint64
 	wokenFree, wokenHeld, wokenExpiry atomic.Uint64
 	wokenLocal, wokenPoll             atomic.Uint64
 	waiting                           atomic.Int64

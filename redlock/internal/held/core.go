@@ -97,7 +97,7 @@ type Counts struct {
 	Renewals, RenewalsFailed  atomic.Uint64
 	RenewalsNotified          atomic.Uint64
 	Lost, Revoked             atomic.Uint64
-	Raised                    atomic.Uint64 // locks that took a second round to agree on their fence, but for new ones
+	Raised                    atomic.Uint64 // locks that took a second round to agree on their fence; attempts count theirs here, too
 	SecondTaken, SecondFailed atomic.Uint64
 	SecondTime                atomic.Int64
 }

@@ -164,7 +164,7 @@ func (h *Lock) state(now time.Duration) State {
 	return stateExpired
 }
 
-// over reports whether the lock has ended by itself: it has expired or is lost.
+// Over reports whether the lock has ended by itself: it has expired or is lost.
 func (s State) Over() bool { return s == stateExpired || s == stateLost }
 
 // Token returns the token of the lock, which others may know from then on; empty if there is none.

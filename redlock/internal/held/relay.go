@@ -229,11 +229,10 @@ func (r *relay) end(rel *release) (shared bool) {
 	r.holder, r.over, r.released = nil, true, true
 	r.lease.end()
 	if !r.running.Load() {
-		if rel != nil && r.lost.Load() { // its last round has found the loss when the token was out of the hold
-			rel.was = stateLost
-		}
-		if rel != nil { // ... or has repaired the lock
-			rel.Sets = r.sets
+		if rel != nil { // the last round may have repaired the lock, or found the loss, when the token was out of the hold
+			if rel.Sets = r.sets; r.lost.Load() {
+				rel.was = stateLost
+			}
 		}
 		r.drop()
 		return false
