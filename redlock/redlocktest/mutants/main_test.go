@@ -216,6 +216,62 @@ func TestEachMutantIsJudged(t *testing.T) {
 	require.Contains(t, said, "\nFAILS WITHOUT IT: 3: nowhere, skipped, wrong\n")
 }
 
+// What is compiled for a mutant is the tests that are to notice it, with what they call, and nothing that only others call. It
+// stands in the same lines.
+func TestOtherTestsAreNotCompiled(t *testing.T) {
+	root := t.TempDir()
+	write(t, root, map[string]string{
+		"go.mod": "module tiny\n\ngo 1.26\n",
+		"sum/sum_test.go": `package sum
+
+import (
+	"os"
+	"testing"
+	"time"
+)
+
+func TestMain(m *testing.M) { begin(); os.Exit(m.Run()) }
+
+// TestSum calls what is in another file.
+func TestSum(t *testing.T) { helped(t) }
+
+// TestOther alone needs the time.
+func TestOther(t *testing.T) {
+	slept()
+	time.Sleep(0)
+}
+`,
+		"sum/helper_test.go": `package sum
+
+import (
+	"testing"
+	"time"
+)
+
+type sleeper struct{}
+
+func (sleeper) Sleep() { slept() }
+
+func begin() {}
+
+func helped(t *testing.T) { panic("in line 14") }
+
+func slept() { time.Sleep(0) }
+
+func TestLast(t *testing.T) { unknown() }
+`,
+		"sum/outer_test.go": "package sum_test\n\nimport \"testing\"\n\nfunc TestOuter(t *testing.T) { unknown() }\n",
+	})
+	tr, s := tree{root, t.TempDir()}, setup{pkg: "./sum"}
+	overlay, err := tr.prune(s, []string{"TestSum/of_two"})
+	require.NoError(t, err)
+	require.NoError(t, tr.compile(t.Context(), s, "", "-overlay", overlay))
+	said, err := tr.run(t.Context(), s, "", []string{"TestSum", "TestOther"}, time.Minute, "-test.v")
+	require.Error(t, err)
+	require.Contains(t, said, "helper_test.go:14")
+	require.NotContains(t, said, "RUN   TestOther")
+}
+
 func TestAllNoticedIsSuccess(t *testing.T) {
 	code, said, err := tryTiny(t, map[string]string{"good.mutant": sumReturns("a - b", "TestSum")})
 	require.NoError(t, err)

@@ -120,11 +120,17 @@ func (j job) try(ctx context.Context, t tree, m *mutant, src sources, known *pas
 	}
 	r.outcome = unnoticed
 	for _, ts := range m.tests {
-		if err := t.compile(ctx, ts.setup, ""); err != nil {
-			if ctx.Err() != nil {
-				return r, ctx.Err()
+		overlay, err := t.prune(ts.setup, ts.names)
+		if err != nil {
+			return r, err
+		}
+		if t.compile(ctx, ts.setup, "", "-overlay", overlay) != nil { // perhaps the names have misled prune
+			if err := t.compile(ctx, ts.setup, ""); err != nil {
+				if ctx.Err() != nil {
+					return r, ctx.Err()
+				}
+				return result{outcome: uncompiled, said: err.Error() + "\n"}, nil
 			}
-			return result{outcome: uncompiled, said: err.Error() + "\n"}, nil
 		}
 		begun := time.Now()
 		said, err := t.run(ctx, ts.setup, "", ts.names, j.timeout, "-test.failfast")
@@ -219,8 +225,9 @@ func by(said string) (name, how string) {
 // compile builds the tests, in the directory of their package, as that can be of a nested module. The paths of the copy are
 // left out, so that the next copy's tests are in the cache already. Most of what a mutant costs is this. The compiler ends
 // soon, and need not collect its garbage, which takes a third of its time.
-func (t tree) compile(ctx context.Context, s setup, suffix string) error {
-	cmd := command(ctx, t.of(s), "go", "test", "-c", "-trimpath", "-vet=off", "-ldflags=-s -w", "-tags", s.tags, "-o", t.binary(s)+suffix)
+func (t tree) compile(ctx context.Context, s setup, suffix string, flags ...string) error {
+	args := []string{"test", "-c", "-trimpath", "-vet=off", "-ldflags=-s -w", "-tags", s.tags, "-o", t.binary(s) + suffix}
+	cmd := command(ctx, t.of(s), "go", append(args, flags...)...)
 	cmd.Env = append(cmd.Env, "GOGC=off", "GOMEMLIMIT=2GiB")
 	_, err := output(cmd)
 	return err
