@@ -258,6 +258,39 @@ func TestALossThatARelayFindsIsToldToWhoIsLeavingIt(t *testing.T) {
 	})
 }
 
+// Whoever has stopped a KeepAlive may pass the lock on, by its token. A round that was under way then comes too late here, and
+// takes nothing from whoever has the lock now.
+func TestALateRoundLeavesALockThatWasPassedOn(t *testing.T) {
+	for name, extend := range map[string]func(m *Mutex, c *Client){
+		"a renewal": func(m *Mutex, _ *Client) {
+			_, stop := m.KeepAlive(context.Background())
+			time.Sleep(ttl/3 + time.Millisecond)
+			stop()
+		},
+		"a recheck": func(m *Mutex, c *Client) {
+			time.Sleep(ttl / 3)
+			c.held.Recheck(&m.hold)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				m, over := underExtension(t, c, r, extend, func() {})
+				defer over()
+				other, _ := another(t, r, Config{})
+				next := other.NewMutex("k", ttl, WithToken(m.Token()))
+				require.NoError(t, next.Extend(t.Context()))
+				time.Sleep(2 * time.Millisecond) // until all have answered
+				r.suspend(m.validUntil() - r.now() + time.Millisecond)
+				over()
+				time.Sleep(2 * time.Millisecond)
+				require.Zero(t, m.Remaining())
+				require.Positive(t, next.Remaining())
+				require.Equal(t, 3, r.holders("k", next.Token()))
+			})
+		})
+	}
+}
+
 // The last round of a relay repairs the lock while its holder is leaving. The release that follows does not believe the
 // master that was repaired: another can have had the lock before the repair was carried out.
 func TestAReleaseBehindARelayBelievesNoSuspect(t *testing.T) {

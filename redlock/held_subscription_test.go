@@ -123,6 +123,25 @@ func TestARefusedRepairIsFollowedByAQuestion(t *testing.T) {
 	})
 }
 
+// So does a recheck.
+func TestARecheckIsFollowedByAQuestion(t *testing.T) {
+	for name, opts := range map[string][]Option{"plain": nil, "several": {WithKeys("l")}} {
+		t.Run(name, func(t *testing.T) {
+			notifying(t, 5, func(t *testing.T, c *Client, r *notifiedRounds) {
+				_, ctx := keptFor(t, c, time.Second, opts...)
+				for range 2 {
+					switches(c, 0)
+					settle()
+				}
+				require.NoError(t, ctx.Err())
+				forget(r, 0, 2, 4)
+				after, _ := lostBy(t, r.fakeRounds, ctx)
+				require.Less(t, after, 50*time.Millisecond)
+			})
+		})
+	}
+}
+
 // Masters that lose the key one after the other, within a moment, are not set again in between.
 func TestLossThatTakesAMoment(t *testing.T) {
 	for name, before := range map[string]bool{"at once": false, "one more has lost it once": true} {
@@ -174,7 +193,6 @@ func TestOwnWritesAreNoNews(t *testing.T) {
 	})
 }
 
-// A lock that is held for a short time costs no command more.
 // Of several KeepAlives of a lock, one has asked. When it is stopped, the others are notified all the same.
 func TestOtherKeepAlivesAreNotified(t *testing.T) {
 	for name, opts := range map[string][]Option{"plain": nil, "several": {WithKeys("l")}} {
@@ -195,6 +213,7 @@ func TestOtherKeepAlivesAreNotified(t *testing.T) {
 	}
 }
 
+// A lock that is held for a short time costs no command more.
 func TestShortLockAsksNothing(t *testing.T) {
 	notifying(t, 3, func(t *testing.T, c *Client, r *notifiedRounds) {
 		for _, held := range []time.Duration{0, time.Millisecond, notifyAfter - time.Millisecond} {

@@ -261,8 +261,8 @@ func (r *renewer) lose(h *Lock, token []byte, failure Failure) {
 	r.noteLost(h, token, failure)()
 }
 
-// loseUnseen is lose for a holder that did not ask. It may have read Remaining, and rely on that without another look. So
-// while the validity lasts that it was told of, the lock is left on the masters, where it keeps the others out. The
+// loseUnseen is lose for a holder that did not ask. It may have read Remaining, and rely on that without another look; or
+// it may have passed the lock on, by its token. So the lock is left on the masters, where it keeps the others out. The
 // holder's Unlock releases it, or its next attempt, or its TTL ends it.
 func (r *renewer) loseUnseen(h *Lock, token []byte, failure Failure) {
 	r.noteLostBut(h, token, failure, true)()
@@ -273,14 +273,14 @@ func (r *renewer) noteLost(h *Lock, token []byte, failure Failure) (tell func())
 	return r.noteLostBut(h, token, failure, false)
 }
 
-// noteLostBut is noteLost. If unseen is set, it leaves a lock on the masters that was valid.
+// noteLostBut is noteLost. If unseen is set, it releases nothing.
 func (r *renewer) noteLostBut(h *Lock, token []byte, failure Failure, unseen bool) (tell func()) {
 	var rest time.Duration
 	stays := false
 	over := r.removeLost(h, failure, func() *KeepAlive {
 		now := r.core.Now()
 		rest = h.lingerTime(r.core.Now) // a lost lock lingers, too, where the masters still have it
-		stays = h.noteStays(token, now, unseen || failure != nil && failure.Entombed())
+		stays = h.noteStays(token, now, unseen || failure != nil && failure.Entombed()) || unseen
 		return h.lose(token, now)
 	})
 	return func() {
