@@ -86,8 +86,8 @@ func TestABusyTimeThatIsOverParks(t *testing.T) {
 }
 
 // While a Wait asks, those who wait for descriptors go on, also with the only processor of the runtime. The
-// runtime polls for them every 10 ms without us, and Wait asks 25,000 times meanwhile if it has a CPU. They
-// pass the ball a few times in that.
+// runtime polls for them every 10 ms without us, and Wait asks 25,000 times meanwhile if it has a CPU, and 3,700 times
+// if it shares that with four others. They pass the ball every 500 times.
 //
 // It is not parallel: it sets the number of processors.
 func TestABusyWaitLetsOthersGoOn(t *testing.T) {
@@ -126,7 +126,7 @@ func TestABusyWaitLetsOthersGoOn(t *testing.T) {
 	}()
 	require.NoError(t, soon(t, played))
 	t.Logf("it has asked %d times in each pass", asks.Load()/passes)
-	require.Less(t, asks.Load(), int64(passes*10_000))
+	require.Less(t, asks.Load(), int64(passes*1_500))
 	require.Empty(t, over, "it has asked all the time")
 	p.Wake()
 	require.NoError(t, soon(t, over))

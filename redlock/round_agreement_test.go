@@ -76,7 +76,8 @@ func TestWhoHasAgreedOnAnotherNumberIsRefusedOnceItIsForgotten(t *testing.T) {
 				before := first.now()
 				require.NoError(t, two.TryLock(t.Context()))
 				require.NoError(t, two.Unlock(t.Context()))
-				require.True(t, agreed(two, before, first.now()))
+				after := first.now()
+				require.True(t, agreed(two, before, after))
 				for i := range 2 {
 					forget(masters, i)
 					require.Eventually(t, func() bool { // who is idle reads no push
@@ -87,6 +88,7 @@ func TestWhoHasAgreedOnAnotherNumberIsRefusedOnceItIsForgotten(t *testing.T) {
 					}, hanging, time.Millisecond, "it is seen")
 					require.Eventually(t, func() bool { return votes(first, i) }, 2*hanging, 10*time.Millisecond, "it votes again")
 				}
+				require.False(t, agreed(two, before, after), "it has ended before its minute is over")
 				second := openedWith(t, Config{Masters: masters.Addrs(), RestartGuard: guard})
 				three := second.NewMutex("k", 5*time.Second, WithPermits(3))
 				require.Eventually(t, func() bool { return three.TryLock(t.Context()) == nil }, 2*hanging, 10*time.Millisecond)
