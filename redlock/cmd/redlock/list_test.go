@@ -342,13 +342,14 @@ func TestJSONHasOneSchema(t *testing.T) {
 		begin(t, env, append([]string{"hold", atOnce}, args...)...)
 		require.Eventually(t, func() bool {
 			_, all := listOf(t, env, args[len(args)-1])
-			return len(all) == 1 && len(all[0].Holders) == 1 && all[0].Holders[0].State == held
-		}, patient, 20*time.Millisecond)
+			return len(all) == 1 && len(all[0].Holders) == 1 && all[0].Holders[0].State == held && len(all[0].Holders[0].On) == 3
+		}, patient, 20*time.Millisecond, "all have it: one is killed below")
 	}
 	waitInLine(t, env, "lock:plain", "waiter")
 	var said []string
 	write := func(args ...string) {
 		_, stdout, stderr := do(t, env, args...)
+		require.NotEmpty(t, stdout, "%v: %s", args, stderr)
 		require.True(t, json.Valid([]byte(lines(stdout)[0])) || json.Valid([]byte(stdout)), "%v: %s%s", args, stdout, stderr)
 		said = append(said, stdout)
 	}
