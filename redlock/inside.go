@@ -57,37 +57,43 @@ package redlock
 //
 // # Where the rules are
 //
-// Each rule is decided in one place, and the list of faults has one that breaks it there. What a failed attempt, or a round
+// Each row names the declaration that decides, and a fault in the list that breaks it there. A rule of several parts has
+// a row for each. What is between processes is decided in Lua, on the masters; within one, in Go. What a failed attempt, or a round
 // that was decided early, leaves on the masters, and what undoes it, is a table in internal/round/call.go.
 //
 //	the majority                      redlock/internal/quorum/tally.go     Majority             quorum-minus-one
 //	for how long a lock is valid      redlock/internal/quorum/tally.go     Term.Until           drift-skipped
 //	when a lock is taken              redlock/internal/quorum/tally.go     Tally.Acquired       success-without-validity
 //	when it is extended               redlock/internal/quorum/tally.go     Tally.Extended       extend-without-a-look-at-the-validity
-//	what Unlock says                  redlock/internal/quorum/tally.go     Tally.Released       unlock-of-what-was-lost
+//	when Unlock may return nil        redlock/internal/quorum/tally.go     Tally.Released       unlock-of-what-was-lost
 //	... of a lock handed over         redlock/internal/held/relay.go       relay.complete       unlock-confirmed-by-an-earlier-round
 //	whose yes counts                  redlock/internal/quorum/suspect.go   Sets.SuspectSince    round-is-judged-by-the-suspects-of-its-beginning
 //	who is sent a repair              redlock/internal/quorum/suspect.go   Sets.Succeeded       round-before-a-repair-clears-it
-//	who may have forgotten            redlock/internal/quorum/guard.go     Guard.decide         newcomer-to-a-used-list-votes
+//	a restarted master has no vote    redlock/internal/quorum/guard.go     Guard.decide         newcomer-to-a-used-list-votes
+//	... until when                    redlock/internal/quorum/guard.go     Guard.Standing       yes-counts-before-the-witness-is-read
 //	what is durable                   redlock/internal/quorum/guard.go     Guard.remembers      durable-though-it-denies-it
 //	which fence counts                redlock/internal/quorum/fence.go     Common               fence-before-it-is-safe
 //	a failed attempt is undone        redlock/acquire.go                   attempt.round        failed-attempt-kept
-//	so is one whose context ends      redlock/acquire.go                   attempt.round        cancelled-attempt-leaves-its-key
+//	... if its context ends           redlock/acquire.go                   attempt.round        cancelled-attempt-leaves-its-key
+//	... with its place in the queue   redlock/wait.go                      wait.cleanUp         waiter-that-panics-stays-in-the-queue
 //	who goes on after a split         redlock/acquire_split.go             Mutex.resolve        split-asks-who-owes
 //	a lock is lost at its end         redlock/internal/held/keepalive.go   KeepAlive.deadline   keepalive-ends-late
 //	a lock is renewed after a third   redlock/internal/quorum/tally.go     RenewAfter           renewed-after-a-half
 //	a renewal is repeated             redlock/internal/held/renewer.go     renewer.complete     renewal-not-repeated
 //	a lock after a switch             redlock/internal/held/recheck.go     rechecker.survives   recheck-judges-anothers-lock
 //	a tombstone excludes              redlock/internal/held/renewer.go     renewer.noteLostBut  a-minoritys-tombstones-are-deleted
-//	who is next, who is dead          redlock/internal/kind/queue.go       EnterScript          dead-in-the-queue-blocks
-//	... who lives, and does not come  redlock/wait.go                      wait.renew           queue-that-does-not-move-is-obeyed
+//	who is next, and who is dead      redlock/internal/kind/queue.go       EnterScript          dead-in-the-queue-blocks
+//	... in this process               redlock/internal/line/local.go       LocalQueues.joinAs   several-waiter-does-not-wait-for-its-turn
+//	... and is woken                  redlock/internal/line/local.go       LocalQueues.Released  wake-nobody
+//	a waiter that does not come       redlock/wait.go                      wait.renew           queue-that-does-not-move-is-obeyed
 //	readers give way                  redlock/internal/kind/shared.go      addReader            intent-ignored
 //	how many permits there are        redlock/internal/kind/permits.go     permitAcquireScript  another-number-of-permits
 //	... and for how long we know      redlock/acquire.go                   attempt.once         ended-agreement-counts
 //	whose answer a reply is           mux/reply.go                         Mux.reply            unexpected-reply-accepted
 //	a reply that is too large         mux/reply.go                         Mux.reply            long-reply-is-judged
 //	... and how large that is         resp/scan.go                         Reader.scanBulk      bulk-without-limit
-//	a dial that fails                 mux/dial.go                          Mux.dial             dials-forget-that-they-took-too-long
+//	a dial of a master that fails     mux/dial.go                          Mux.dial             dials-forget-that-they-took-too-long
+//	... of a sentinel, or a node      conn/asker.go                        tempo.wait           followers-forget-who-was-late
 //	a connection that ends            mux/slot.go                          slot.backOff         silent-master-is-dialled-at-once
 //	a release that is owed            mux/debt.go                          slot.wants           debt-delivered-after-its-time
 //	where a group's master is         conn/sentinel.go                     agree                one-sentinel-moves-the-master

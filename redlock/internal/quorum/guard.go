@@ -147,7 +147,7 @@ func (g *Guard) Hooks(raised func(), later func(d time.Duration)) { g.raised, g.
 // Use notes a TTL. A master that was connected before this client used such a long TTL may have forgotten locks of
 // other clients that did.
 //
-// When use returns, no such master votes. So a second caller with the same TTL waits for the first.
+// When Use returns, no such master votes. So a second caller with the same TTL waits for the first.
 func (g *Guard) Use(ttl time.Duration) {
 	if int64(ttl) <= g.used.Load() {
 		return
