@@ -51,7 +51,7 @@ func (j job) tryAll(ctx context.Context, trees []tree, all []*mutant, src source
 	}
 	var running sync.WaitGroup
 	var printing sync.Mutex
-	known := &passed{names: map[setup]map[string]bool{}}
+	known := &passed{names: map[setup]map[string]bool{}, asking: map[string]*sync.Mutex{}}
 	for i, m := range all {
 		t := <-free
 		select {
@@ -158,21 +158,49 @@ func (j job) try(ctx context.Context, t tree, m *mutant, src sources, known *pas
 // passed are the tests that have passed where there is no mutant. They must pass, and be there: a
 // test that fails anyway, or is skipped, notices nothing.
 type passed struct {
-	mu    sync.Mutex // held while tests run: the next mutant mostly has the same
-	names map[setup]map[string]bool
+	mu     sync.Mutex
+	names  map[setup]map[string]bool
+	asking map[string]*sync.Mutex // held while tests run, by what they are: the next mutant mostly has the same
+}
+
+// missing returns those of the tests that are not known yet.
+func (p *passed) missing(ts tests) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(ts.names), func(name string) bool { return p.names[ts.setup][name] })
+}
+
+// note notes that tests have passed.
+func (p *passed) note(ts tests, names []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.names[ts.setup] == nil {
+		p.names[ts.setup] = map[string]bool{}
+	}
+	for _, name := range names {
+		p.names[ts.setup][name] = true
+	}
+}
+
+// lock has one at a time run these tests.
+func (p *passed) lock(all []tests) (unlock func()) {
+	key := fmt.Sprint(all)
+	p.mu.Lock()
+	one := p.asking[key]
+	if one == nil {
+		one = new(sync.Mutex)
+		p.asking[key] = one
+	}
+	p.mu.Unlock()
+	one.Lock()
+	return one.Unlock
 }
 
 // ask runs those of the tests that are not known yet. It returns what is wrong with them.
 func (p *passed) ask(ctx context.Context, t tree, all []tests) (wrong string, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	defer p.lock(all)()
 	for _, ts := range all {
-		known := p.names[ts.setup]
-		if known == nil {
-			known = map[string]bool{}
-			p.names[ts.setup] = known
-		}
-		wanted := slices.DeleteFunc(slices.Clone(ts.names), func(name string) bool { return known[name] })
+		wanted := p.missing(ts)
 		if len(wanted) == 0 {
 			continue
 		}
@@ -193,8 +221,8 @@ func (p *passed) ask(ctx context.Context, t tree, all []tests) (wrong string, er
 			if !strings.Contains(said, "--- PASS: "+name+" (") {
 				return fmt.Sprintf("%v does not run %s, or skips it", ts.setup, name), nil
 			}
-			known[name] = true
 		}
+		p.note(ts, wanted)
 	}
 	return "", nil
 }
