@@ -177,7 +177,7 @@ func (f *fenceCommand) show(ctx context.Context, keys []string) error {
 		if err := out.failure(); err != nil {
 			return err
 		}
-		if answered <= len(all)/2 {
+		if answered < quorum.Majority(len(all)) {
 			return &failure{exitNoQuorum, fmt.Errorf("%d of %s answered", answered, plural(len(all), "master")), doctorRemedy}
 		}
 	}
@@ -311,7 +311,7 @@ func (f *fenceCommand) reset(ctx context.Context, keys []string) error {
 			complain(fmt.Sprintf("%s keeps its counter: %s", conn.Redact(f.masters[i]), without(err, f.masters[i])), "")
 		}
 	}
-	if done <= len(errs)/2 || !valid {
+	if done < quorum.Majority(len(errs)) || !valid {
 		return &failure{exitNoQuorum, fmt.Errorf("the counters were set on %d of %s", done, plural(len(errs), "master")), doctorRemedy}
 	}
 	out := newTerminal(os.Stdout)

@@ -210,13 +210,8 @@ const defaultUser = "default"
 
 // userOf is the user with which the master at address is spoken to.
 func userOf(address string, opt conn.Options) string {
-	user := opt.Username
-	_, rest, _ := strings.Cut(address, "://")
-	// A password may hold a /, and the path of a Unix socket an @.
-	if i := strings.LastIndexByte(rest, '@'); i >= 0 && !strings.HasPrefix(rest, "/") {
-		user, _, _ = strings.Cut(rest[:i], ":")
-	}
-	return cmp.Or(user, defaultUser)
+	addr, _ := conn.ParseAddress(address) // it is connected
+	return cmp.Or(opt.CredentialsFor(addr).Username, defaultUser)
 }
 
 // tryLock does what a lock does: SET NX PX, and a script that checks whose the key is,

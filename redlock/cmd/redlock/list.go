@@ -118,7 +118,7 @@ var orders = map[string]func(a, b redlock.LockInfo) int{
 }
 
 func byKey(a, b redlock.LockInfo) int {
-	return cmp.Or(strings.Compare(a.Key, b.Key), strings.Compare(string(a.Kind), string(b.Kind)))
+	return cmp.Or(strings.Compare(a.Key, b.Key), strings.Compare(a.Kind, b.Kind))
 }
 
 func (l *lister) run(ctx context.Context, set masterSet) error {
@@ -302,7 +302,7 @@ func rowOf(lock redlock.LockInfo) []cell {
 		}
 	}
 	return []cell{
-		{heldBy(lock), colour}, {cmp.Or(string(lock.Kind), "-"), colour}, {masters, colour}, {left, colour}, {since, colour},
+		{heldBy(lock), colour}, {cmp.Or(lock.Kind, "-"), colour}, {masters, colour}, {left, colour}, {since, colour},
 		{waitText(lock), plain}, {lock.Key, colour},
 	}
 }
@@ -382,7 +382,7 @@ func (l *lister) detail(lock redlock.LockInfo) {
 	if l.count > 1 {
 		l.out.printf("\n")
 	}
-	text := fmt.Sprintf("%s: %s, held by %s", lock.Key, cmp.Or(string(lock.Kind), "free"), heldBy(lock))
+	text := fmt.Sprintf("%s: %s, held by %s", lock.Key, cmp.Or(lock.Kind, "free"), heldBy(lock))
 	if lock.Kind == "plain" && lock.Holders[0].Left {
 		text = fmt.Sprintf("%s: %s, and nobody runs it", lock.Key, heldBy(lock))
 	}
@@ -492,7 +492,7 @@ func (l *lister) encode(lock redlock.LockInfo, now time.Time) {
 		Waiters []waiterJSON `json:"waiters,omitempty"`
 		Masters int          `json:"asked"` // of so many masters
 		Silent  []string     `json:"silent,omitempty"`
-	}{keyJSON: newKeyJSON(lock.Key), Kind: string(lock.Kind), State: stateOf(lock.Held), Holders: []holder{}, Fence: lock.Fence, Readers: max(lock.Readers, 0),
+	}{keyJSON: newKeyJSON(lock.Key), Kind: lock.Kind, State: stateOf(lock.Held), Holders: []holder{}, Fence: lock.Fence, Readers: max(lock.Readers, 0),
 		Permits: lock.Permits, Used: lock.Used, Waiters: waitersJSON(lock.Waiters), Masters: lock.Masters, Silent: lock.Silent}
 	if l.watch {
 		out.Time = &now

@@ -10,12 +10,9 @@ import (
 	"github.com/redburst/redburst/redlock/internal/kind"
 )
 
-// maxPermits is that of [redlock.WithPermits], which has the names of their keys.
-const maxPermits = 1000
-
 func checkPermits(n int) error {
-	if n < 1 || n > maxPermits {
-		return usageError("", "--permits %d is not possible: 1 to %d are", n, maxPermits)
+	if n < 1 || n > kind.MaxPermits {
+		return usageError("", "--permits %d is not possible: 1 to %d are", n, kind.MaxPermits)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/census"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/spf13/cobra"
 )
 
@@ -167,15 +168,13 @@ func (r *releaser) choose(ctx context.Context, key string) (who string, opts []r
 // claim's.
 func (r *releaser) means(c claim) bool {
 	switch token := c.Token.Reveal(); {
-	case token == "", strings.TrimPrefix(token, leftMark) != strings.TrimPrefix(r.token, leftMark):
+	case token == "", strings.TrimPrefix(token, kind.LeftMark) != strings.TrimPrefix(r.token, kind.LeftMark):
 		return false
 	default:
 		r.token = token
 		return true
 	}
 }
-
-const leftMark = "left:" // begins the token of a lock that is only left there
 
 // missing is the error if nobody has the lock under the token.
 func (r *releaser) missing(s *lockStatus) error {

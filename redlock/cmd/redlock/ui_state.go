@@ -74,8 +74,8 @@ type uiWaiter struct {
 }
 
 // rowID tells rows apart. A key need not be UTF-8, as JSON is, and can be longer than an address.
-func rowID(kind string, key string) string {
-	return fmt.Sprintf("%x", sha256.Sum256([]byte(string(kind)+" "+key)))
+func rowID(kind, key string) string {
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(kind+" "+key)))
 }
 
 // holderID tells holders apart, and is no token.
@@ -91,7 +91,7 @@ func newUILock(lock redlock.LockInfo, now time.Time) *uiLock {
 		}
 		return new(now.Add(ttl).UnixMilli())
 	}
-	row := &uiLock{ID: rowID(lock.Kind, lock.Key), Key: conn.Printable(lock.Key) /* before JSON, which is UTF-8 */, Kind: string(lock.Kind), Held: lock.Held || lock.Used > 0, Holder: heldBy(lock),
+	row := &uiLock{ID: rowID(lock.Kind, lock.Key), Key: conn.Printable(lock.Key) /* before JSON, which is UTF-8 */, Kind: lock.Kind, Held: lock.Held || lock.Used > 0, Holder: heldBy(lock),
 		Waiting: lock.Waiting, Fence: lock.Fence, Holders: []uiHolder{}, Waiters: []uiWaiter{}, Silent: lock.Silent, info: lock}
 	if h, ok := leaderOf(lock); ok {
 		row.Ends = ends(h.TTL)
