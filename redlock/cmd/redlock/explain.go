@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -15,14 +17,6 @@ import (
 	"github.com/redburst/redburst/redlock/internal/story"
 	"github.com/spf13/cobra"
 )
-
-// An explainer tells what has happened.
-type explainer struct {
-	key  string
-	wait time.Duration
-	page string // the file to write one to
-	json bool
-}
 
 func newExplain() *cobra.Command {
 	var x explainer
@@ -77,6 +71,14 @@ Exit status: 0, or
 	flags.BoolVar(&x.json, "json", false, "write JSON")
 	flags.DurationVar(&x.wait, "wait", time.Second, "from how long on a wait is remarkable")
 	return cmd
+}
+
+// An explainer tells what has happened.
+type explainer struct {
+	key  string
+	wait time.Duration
+	page string // the file to write one to
+	json bool
 }
 
 func (x *explainer) explain(names []string) error {
@@ -154,7 +156,7 @@ func (x *explainer) writeJSON(out *terminal, s *story.Story, found []story.Findi
 
 func (x *explainer) write(out *terminal, s *story.Story) {
 	for _, line := range s.Who() {
-		out.printf("%s\n", out.indented(conn.Printable(line), 2))
+		out.lines(2, plain, wrap(conn.Printable(line), out.width()-2, false))
 	}
 	lines := s.Remarkable()
 	if x.key != "" {
@@ -166,7 +168,7 @@ func (x *explainer) write(out *terminal, s *story.Story) {
 		if line.Mark && x.key != "" {
 			mark = "! "
 		}
-		out.printf("%s  %s\n", line.At.Format("15:04:05.000"), out.indented(mark+conn.Printable(line.Text), 14))
+		out.say(line.At.Format("15:04:05.000")+"  ", plain, mark+line.Text)
 	}
 	switch {
 	case x.key != "" && !s.Knows(x.key):
@@ -174,11 +176,6 @@ func (x *explainer) write(out *terminal, s *story.Story) {
 	case len(lines) == 0:
 		out.printf("nothing is remarkable\n")
 	}
-}
-
-// indented breaks a text into lines of the terminal, of which all but the first begin so far to the right.
-func (t *terminal) indented(text string, by int) string {
-	return strings.Join(wrap(text, t.width()-by, false), "\n"+strings.Repeat(" ", by))
 }
 
 // fetchTimeout is how long a service may take to hand its record out.
@@ -211,4 +208,69 @@ func readRecord(name string) (*record.Record, error) {
 	}
 	defer f.Close()
 	return record.Read(f)
+}
+
+// shownName is the name of a record without what may be a secret: a user, a password, or a query.
+func shownName(name string) string {
+	if !isURL(name) {
+		return name
+	}
+	u, err := url.Parse(name)
+	if err != nil {
+		scheme, _, _ := strings.Cut(name, ":")
+		return fmt.Sprintf("an address that begins with %s:", scheme)
+	}
+	u.User, u.RawQuery, u.Fragment = nil, "", ""
+	return u.String()
+}
+
+func isURL(name string) bool {
+	return strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://")
+}
+
+// checkPage returns an error if a page must not be written to a file: it is there already, and is not such a page.
+func checkPage(name string) error {
+	info, err := os.Lstat(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	refused := errors.New("it is there already, and is no page of redlock explain")
+	if !info.Mode().IsRegular() {
+		return refused
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	head := make([]byte, 1024)
+	n, err := io.ReadFull(f, head)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if !story.IsHTML(head[:n]) {
+		return refused
+	}
+	return nil
+}
+
+// writePage writes a page, or leaves the one that was there. It is for those alone who may see the records.
+func writePage(name string, page []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(name), ".redlock-*.html") // with mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(page)
+	if err = errors.Join(err, f.Close()); err == nil {
+		if err = checkPage(name); err == nil {
+			err = os.Rename(f.Name(), name)
+		}
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
 }
