@@ -42,7 +42,6 @@ Exit status: 0 after a signal, or
   redlock hold --permits 4 lock:gpu`,
 		Args: keyOnly,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r.reader.follows = r.given.inFile()
 			if err := r.checkFlags(cmd); err != nil {
 				return err
 			}

@@ -70,7 +70,6 @@ signal to lead has ended, 128+n if signal n came while it waited, or
 			if l.grace < 0 {
 				return usageError("", "--grace cannot be below zero")
 			}
-			l.reader.follows = l.given.inFile()
 			if err := l.checkFlags(cmd); err != nil {
 				return err
 			}

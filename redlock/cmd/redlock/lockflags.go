@@ -69,6 +69,7 @@ func (r *acquirer) registerKind(cmd *cobra.Command) {
 // checkFlags checks the flags, and sets those that were left out.
 func (r *acquirer) checkFlags(cmd *cobra.Command) error {
 	flags := cmd.Flags()
+	r.reader.follows = r.given.inFile()
 	if r.noWait {
 		r.wait = 0
 	}

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"os"
 )
 
@@ -13,15 +12,6 @@ import (
 type process struct {
 	*os.Process
 	ended <-chan result // gets one result, when the command has ended
-}
-
-// errOver means that the command was not started, as the lock was over by then.
-var errOver = errors.New("the lock is over")
-
-// A result is how the command ended.
-type result struct {
-	status int
-	last   func() // if not nil, ends ourselves in the same way
 }
 
 // passedOn are the signals that do not end us while the command runs.

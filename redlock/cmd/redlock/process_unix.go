@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -40,15 +39,6 @@ type process struct {
 
 	tty  int  // a descriptor of the controlling terminal, -1 without one
 	lent bool // the command's group is in the terminal's foreground
-}
-
-// errOver means that the command was not started, as the lock was over by then.
-var errOver = errors.New("the lock is over")
-
-// A result is how the command ended.
-type result struct {
-	status int    // as shells have it: its exit status, or 128+n for signal n
-	last   func() // if not nil, ends ourselves in the same way
 }
 
 // passedOn are the signals that we pass on to the command. Those that were ignored when

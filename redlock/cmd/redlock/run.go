@@ -138,7 +138,6 @@ Exit status: that of the command, 128+n if signal n ended it, or
 			if r.grace < 0 {
 				return usageError("", "--grace cannot be below zero")
 			}
-			r.reader.follows = r.given.inFile()
 			if r.holdOnError && r.minHold == 0 {
 				return usageError("", "--hold-on-error says for how long only with --min-hold")
 			}
@@ -228,6 +227,15 @@ func (r *runner) run(key string, argv []string) error {
 		end.last()
 	}
 	return exitWith(end.status)
+}
+
+// errOver means that the command was not started, as the lock was over by then.
+var errOver = errors.New("the lock is over")
+
+// A result is how the command ended.
+type result struct {
+	status int    // as shells have it: its exit status, or 128+n for signal n
+	last   func() // if not nil, ends ourselves in the same way
 }
 
 // environment returns the environment of the command. It has what the command can use the lock with, and
