@@ -72,7 +72,7 @@ masters answered, 64 wrong usage, 74 write error.
 			case answered < quorum.Majority(len(connected)):
 				return &failure{exitNoQuorum, fmt.Errorf("only %d of %s answered", answered, plural(len(connected), "master")),
 					"the user needs the right to CLIENT LIST (+client|list); " + doctorRemedy}
-			case slices.ContainsFunc(all, func(f finding) bool { return f.Level == wrong }):
+			case anyWrong(all):
 				return &failure{status: exitNo}
 			}
 			return nil
@@ -292,9 +292,7 @@ func writeClients(t *terminal, on []connected, own string, all []finding) {
 		t.printf("\n")
 	}
 	for _, f := range all {
-		t.say(string(f.Level)+"  ", levelColours[f.Level], f.What)
-		t.say("       ", plain, mastersText(f.Masters, len(on)))
-		t.say("       → ", dim, f.Remedy)
+		f.write(t, len(on))
 		t.printf("\n")
 	}
 	var silent []string
@@ -353,10 +351,7 @@ func writeClientsJSON(t *terminal, on []connected, own string, all []finding) {
 		Lists    []listJSON   `json:"lists"`
 		Masters  []masterJSON `json:"masters"`
 		Findings []finding    `json:"findings"`
-	}{true, own, []listJSON{}, nil, append([]finding{}, all...)}
-	for _, f := range all {
-		out.OK = out.OK && f.Level != wrong
-	}
+	}{!anyWrong(all), own, []listJSON{}, nil, append([]finding{}, all...)}
 	for _, u := range usages(on, own) {
 		out.Lists = append(out.Lists, listJSON{u.list, u.clients, u.masters})
 	}

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -71,10 +69,8 @@ Exit status: 0 nothing is wrong, 1 something is wrong (with --strict: or risky),
 			if err := out.failure(); err != nil {
 				return err
 			}
-			for _, finding := range all {
-				if finding.Level == wrong || strict {
-					return &failure{status: exitNo}
-				}
+			if anyWrong(all) || strict && len(all) > 0 {
+				return &failure{status: exitNo}
 			}
 			return nil
 		},
@@ -114,8 +110,6 @@ func worst(all []finding, address string) (w level) {
 	return w
 }
 
-var levelColours = map[level]colour{wrong: red, risky: yellow}
-
 func writeFindings(t *terminal, inspections []*inspection, all []finding) {
 	rows := [][]cell{header("MASTER", "VERSION", "UP", "LATENCY", "MAX", "CLOCK", "AOF", "STATE")}
 	for _, e := range inspections {
@@ -131,9 +125,7 @@ func writeFindings(t *terminal, inspections []*inspection, all []finding) {
 	for _, f := range all {
 		count[f.Level]++
 		t.printf("\n")
-		t.say(string(f.Level)+"  ", levelColours[f.Level], f.What)
-		t.say("       ", plain, mastersText(f.Masters, len(inspections)))
-		t.say("       → ", dim, f.Remedy)
+		f.write(t, len(inspections))
 	}
 	fit := counted(inspections, func(e *inspection) bool { return e.err == nil })
 	needed := quorum.Majority(len(inspections))
@@ -152,13 +144,13 @@ func writeFindings(t *terminal, inspections []*inspection, all []finding) {
 	}
 	unreplayed := func(e *inspection) bool { return e.err == nil && e.replay == "" && e.aof() != "off" }
 	if n := counted(inspections, unreplayed); n > 0 {
-		t.say("", plain, fmt.Sprintf("%s of %s did not say what the user default may do: whether a restart forgets what scripts wrote is not known (ask as a user who may run ACL GETUSER).",
-			strconv.Itoa(n), plural(len(inspections), "master")))
+		t.say("", plain, fmt.Sprintf("%d of %s did not say what the user default may do: whether a restart forgets what scripts wrote is not known (ask as a user who may run ACL GETUSER).",
+			n, plural(len(inspections), "master")))
 	}
 	unlisted := func(e *inspection) bool { return e.err == nil && e.on.err != nil }
 	if n := counted(inspections, unlisted); n > 0 {
-		t.say("", plain, fmt.Sprintf("%s of %s did not say who is connected: whether all clients have one list of masters is not known (see redlock clients).",
-			strconv.Itoa(n), plural(len(inspections), "master")))
+		t.say("", plain, fmt.Sprintf("%d of %s did not say who is connected: whether all clients have one list of masters is not known (see redlock clients).",
+			n, plural(len(inspections), "master")))
 	}
 }
 
@@ -212,14 +204,6 @@ func (e *inspection) row(w level) []cell {
 	return row
 }
 
-// mastersText names the masters that a finding is about.
-func mastersText(masters []string, of int) string {
-	if len(masters) == of && of > 1 {
-		return fmt.Sprintf("all %d masters", of)
-	}
-	return strings.Join(masters, ", ")
-}
-
 func writeFindingsJSON(t *terminal, inspections []*inspection, all []finding) {
 	type master struct {
 		Master     string   `json:"master"`
@@ -250,10 +234,7 @@ func writeFindingsJSON(t *terminal, inspections []*inspection, all []finding) {
 		Quorum   int       `json:"quorum"`
 		Masters  []master  `json:"masters"`
 		Findings []finding `json:"findings"`
-	}{true, quorum.Majority(len(inspections)), nil, append([]finding{}, all...)}
-	for _, f := range all {
-		out.OK = out.OK && f.Level != wrong
-	}
+	}{!anyWrong(all), quorum.Majority(len(inspections)), nil, append([]finding{}, all...)}
 	micros := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 	for _, e := range inspections {
 		m := master{Master: e.address, Level: "ok", Version: e.server.Version, RunID: e.server.RunID, Mode: e.server.Mode,

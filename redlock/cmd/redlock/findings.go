@@ -24,12 +24,30 @@ const (
 	risky level = "risky" // likewise, but only in some cases, which the reader can judge
 )
 
+var levelColours = map[level]colour{wrong: red, risky: yellow}
+
 // A finding is something about masters that endangers a lock, and its remedy.
 type finding struct {
 	Level   level    `json:"level"`
 	What    string   `json:"what"`
 	Remedy  string   `json:"remedy"`
 	Masters []string `json:"on"` // the masters that it is about
+}
+
+// write writes a finding about some of so many masters.
+func (f *finding) write(t *terminal, of int) {
+	masters := strings.Join(f.Masters, ", ")
+	if len(f.Masters) == of && of > 1 {
+		masters = fmt.Sprintf("all %d masters", of)
+	}
+	t.say(string(f.Level)+"  ", levelColours[f.Level], f.What)
+	t.say("       ", plain, masters)
+	t.say("       → ", dim, f.Remedy)
+}
+
+// anyWrong reports whether something is wrong, and not only risky.
+func anyWrong(all []finding) bool {
+	return slices.ContainsFunc(all, func(f finding) bool { return f.Level == wrong })
 }
 
 // findings returns what endangers locks with at most this TTL, the worst first.
@@ -45,7 +63,8 @@ func findings(inspections []*inspection, ttl time.Duration) []finding {
 			all[i].Masters = append(all[i].Masters, e.address)
 		}
 		if e.err != nil {
-			e.findUnreachable(add)
+			t := e.trouble()
+			add(wrong, t.what, t.remedy)
 			continue
 		}
 		e.findRefusals(add)
@@ -74,11 +93,6 @@ func findings(inspections []*inspection, ttl time.Duration) []finding {
 
 // An adder takes a finding about one master.
 type adder func(l level, what, remedy string)
-
-func (e *inspection) findUnreachable(add adder) {
-	t := e.trouble()
-	add(wrong, t.what, t.remedy)
-}
 
 // A trouble is why a master could not be examined: in a word, and in a sentence with its remedy.
 type trouble struct{ state, what, remedy string }

@@ -117,14 +117,9 @@ func (k *keyring) lookAgain() {
 	}
 }
 
-// look reads the files.
+// look reads the files, and returns what is in them, by their names. It notes all that as one text, with
+// what cannot be read.
 func (k *keyring) look() (texts map[string]string, err error) {
-	texts, k.read, err = k.texts()
-	return texts, err
-}
-
-// texts returns what is in the files, by their names, and all of it as one text. That says, too, what cannot be read.
-func (k *keyring) texts() (texts map[string]string, all string, err error) {
 	texts = maps.Clone(k.given.once)
 	if texts == nil {
 		texts = map[string]string{}
@@ -137,7 +132,8 @@ func (k *keyring) texts() (texts map[string]string, all string, err error) {
 			err = failed
 		}
 	}
-	return texts, b.String(), err
+	k.read = b.String()
+	return texts, err
 }
 
 // take notes what the files say, if that makes sense.
@@ -224,12 +220,8 @@ func (k *keyring) keep(list []string) {
 	maps.DeleteFunc(k.taken, func(master string, _ access) bool { return !contains(list, master) })
 }
 
-// hangup has the files read at once, and says what becomes of it: the remedy if they make no sense. It reports whether they do.
-func (k *keyring) hangup(remedy string) bool {
-	return k.ask(k.ctx, remedy)
-}
-
-// ask has the files read, and reports whether they make sense, unless ctx ends before that is known.
+// ask has the files read at once, and reports whether they make sense, unless ctx ends before that is known. With a remedy
+// it has what becomes of them said, too.
 func (k *keyring) ask(ctx context.Context, remedy string) bool {
 	done := make(chan bool, 1)
 	select {

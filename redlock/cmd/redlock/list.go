@@ -439,7 +439,7 @@ func writeWaiters(t *terminal, waiters []redlock.LockWaiter, count int) {
 }
 
 func waiterText(w redlock.LockWaiter) string {
-	name := cmp.Or(w.Owner, "somebody who left no name")
+	name := cmp.Or(w.Owner, nameless)
 	if w.Reader {
 		name += ", to read"
 	}

@@ -148,11 +148,19 @@ func (s *lockStatus) tooFew() string {
 	return fmt.Sprintf("%s; %d %s needed", s.answersText(), s.quorum, are)
 }
 
+// unsure is the error of who needs to know who holds the lock.
+func (s *lockStatus) unsure() error {
+	return &failure{exitNoQuorum, fmt.Errorf("%s to tell who holds %q", s.tooFew(), s.key), doctorRemedy}
+}
+
+// nameless is who holds a lock, or waits for it, and has left no name.
+const nameless = "somebody who left no name"
+
 func ownerText(h census.Holder) string {
 	if h.Token == census.Unknown {
 		return h.NoLock()
 	}
-	owner := cmp.Or(h.Owner(), "somebody who left no name")
+	owner := cmp.Or(h.Owner(), nameless)
 	if h.Left() {
 		return "left by " + owner
 	}
@@ -165,7 +173,7 @@ func leftUntil(c claim) string {
 	if c.left >= 0 {
 		until = "until " + clockText(time.Now().Add(c.left))
 	}
-	return fmt.Sprintf("left %s by %s", until, cmp.Or(c.Owner(), "somebody who left no name"))
+	return fmt.Sprintf("left %s by %s", until, cmp.Or(c.Owner(), nameless))
 }
 
 // clockText is a time of today, or a time with its day.

@@ -97,6 +97,23 @@ func (t *target) read() (err error) {
 	return nil
 }
 
+// missing is the error if nobody has the lock under the token.
+func (t *target) missing(s *lockStatus) error {
+	status := exitHeld
+	if s.state == free {
+		status = exitNo
+	}
+	switch {
+	case s.state == unknown:
+		return s.unsure()
+	case t.permitted:
+		return &failure{status, fmt.Errorf("no permit of %q has this token", s.key), ""}
+	case s.state == free:
+		return &failure{status, fmt.Errorf("%q is free", s.key), ""}
+	}
+	return &failure{status, fmt.Errorf("%q is held under another token", s.key), fmt.Sprintf("by %s, %s", s.holder(), leftText(s.left()))}
+}
+
 // A releaser releases a lock of another process.
 type releaser struct {
 	target
@@ -174,23 +191,6 @@ func (r *releaser) means(c claim) bool {
 		r.token = token
 		return true
 	}
-}
-
-// missing is the error if nobody has the lock under the token.
-func (r *releaser) missing(s *lockStatus) error {
-	switch s.state {
-	case free:
-		if r.permitted {
-			return &failure{exitNo, fmt.Errorf("no permit of %q has this token", s.key), ""}
-		}
-		return &failure{exitNo, fmt.Errorf("%q is free", s.key), ""}
-	case unknown:
-		return &failure{exitNoQuorum, fmt.Errorf("%s to tell who holds %q", s.tooFew(), s.key), doctorRemedy}
-	}
-	if r.permitted {
-		return &failure{exitHeld, fmt.Errorf("no permit of %q has this token", s.key), ""}
-	}
-	return &failure{exitHeld, fmt.Errorf("%q is held under another token", s.key), fmt.Sprintf("by %s, %s", s.holder(), leftText(s.left()))}
 }
 
 // ask asks on the terminal whether the holder is to lose the lock.

@@ -71,7 +71,7 @@ func (r *acquirer) reread() {
 	switch {
 	case !r.reader.follows:
 		if r.keyring != nil {
-			r.keyring.hangup(keepRemedy)
+			r.keyring.ask(r.keyring.ctx, keepRemedy)
 		}
 		return
 	case r.reader.client == nil:
@@ -79,7 +79,7 @@ func (r *acquirer) reread() {
 		return
 	}
 	if r.keyring != nil {
-		if !r.keyring.hangup(stayRemedy) {
+		if !r.keyring.ask(r.keyring.ctx, stayRemedy) {
 			return
 		}
 		defer func() { r.keyring.keep(r.inForce().masters) }()

@@ -135,7 +135,7 @@ func (r *revoker) revoke(ctx context.Context, key string) error {
 	case errors.Is(err, redlock.ErrNotHeld):
 		return &failure{exitNo, fmt.Errorf("%q is free, or another's by now", key), ""}
 	case errors.Is(err, redlock.ErrHeld):
-		return &failure{exitHeld, fmt.Errorf("%q does not expire, so it cannot be revoked: it would stay for ever", key), "if its holder is gone: " + r.remedy(key)}
+		return &failure{exitHeld, fmt.Errorf(neverEnds, key), r.remedy(key)}
 	case err != nil && !errors.As(err, &round):
 		return usageError("", "%w", err)
 	case err != nil:
@@ -152,17 +152,19 @@ func (r *revoker) revoke(ctx context.Context, key string) error {
 	return t.failure()
 }
 
-// remedy is the command that deletes the key of a holder.
+// neverEnds says of a lock why it was not revoked.
+const neverEnds = "%q does not expire, so it cannot be revoked: it would stay for ever"
+
+// remedy is what takes such a lock away.
 func (r *revoker) remedy(key string) string {
 	if r.permitted {
-		return fmt.Sprintf("redlock release --permits %d --token TOKEN %s", r.permits, quoted(key))
+		return fmt.Sprintf("if its holder is gone: redlock release --permits %d --token TOKEN %s", r.permits, quoted(key))
 	}
-	return "redlock release --force " + quoted(key)
+	return "if its holder is gone: redlock release --force " + quoted(key)
 }
 
 // choose finds the holders that are to lose the lock, and says what kind of lock they have.
 func (r *revoker) choose(ctx context.Context, key string) (holders []census.Holder, opts []redlock.Option, err error) {
-	asks := releaser{target: r.target, force: r.token == ""}
 	wanted := func(c claim) bool { return r.token == "" || c.Token.Reveal() == r.token }
 	if r.permitted {
 		a := r.permitStatus(ctx, key, r.permits)
@@ -182,7 +184,7 @@ func (r *revoker) choose(ctx context.Context, key string) (holders []census.Hold
 				}
 				return nil, nil, none
 			}
-			return nil, nil, asks.missing(a.lockStatus)
+			return nil, nil, r.missing(a.lockStatus)
 		}
 		return holders, []redlock.Option{redlock.WithPermits(r.permits)}, nil
 	}
@@ -200,9 +202,9 @@ func (r *revoker) choose(ctx context.Context, key string) (holders []census.Hold
 			return nil, nil, &failure{exitNo, fmt.Errorf("%q is free as a lock; held of its %s: %d", key, plural(len(a.permits), "permit"), a.held),
 				fmt.Sprintf("--permits %d takes all of them away, and with --token one", len(a.permits))}
 		}
-		return nil, nil, asks.missing(s)
+		return nil, nil, r.missing(s)
 	case s.state != held || !wanted(s.leader):
-		return nil, nil, asks.missing(s)
+		return nil, nil, r.missing(s)
 	case s.leader.Token == census.Unknown:
 		return nil, nil, usageError("look at it with redis-cli, and delete it there", "%q is %s", key, ownerText(s.leader.Holder))
 	}

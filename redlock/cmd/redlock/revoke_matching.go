@@ -150,7 +150,7 @@ func (r *revoker) revokeAll(ctx context.Context, client *redlock.Client, all []f
 		case errors.Is(why, redlock.ErrNotHeld):
 			complain(fmt.Sprintf("%q is free, or another's by now, who keeps it", f.Key), "")
 		case errors.Is(why, redlock.ErrHeld):
-			complain(fmt.Sprintf("%q does not expire, so it cannot be revoked: it would stay for ever", f.Key), "if its holder is gone: redlock release --force "+quoted(f.Key))
+			complain(fmt.Sprintf(neverEnds, f.Key), r.remedy(f.Key))
 			status = max(status, exitHeld)
 		default:
 			complain(fmt.Sprintf("%q: %s", f.Key, why), "its holder keeps it: "+doctorRemedy)

@@ -140,8 +140,8 @@ several keys it is 97 if one is unknown, and otherwise 1 if one is free.
 				unsure = cmp.Or(unsure, o.s)
 			}
 		}
-		if s := unsure; s != nil {
-			return &failure{exitNoQuorum, fmt.Errorf("%s to tell who holds %q", s.tooFew(), s.key), doctorRemedy}
+		if unsure != nil {
+			return unsure.unsure()
 		}
 		return result
 	}

@@ -43,7 +43,7 @@ func (s watchEvent) String() string {
 	case s.State != held:
 		return text
 	default:
-		text += " by " + cmp.Or(s.Owner, s.Other, "somebody who left no name")
+		text += " by " + cmp.Or(s.Owner, s.Other, nameless)
 	}
 	if s.Fence != 0 {
 		text += fmt.Sprintf(", fence %d", s.Fence)
