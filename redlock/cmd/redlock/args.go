@@ -130,3 +130,8 @@ func unitError(err error) error {
 	}
 	return err
 }
+
+// isKey reports whether a pattern stands for one key.
+func isKey(pattern string) bool {
+	return pattern != "" && !strings.ContainsAny(strings.NewReplacer(`\*`, "", `\?`, "", `\[`, "").Replace(pattern), "*?[")
+}

@@ -15,7 +15,6 @@ import (
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock/internal/clientname"
 	"github.com/redburst/redburst/redlock/internal/quorum"
-	"github.com/redburst/redburst/resp"
 	"github.com/spf13/cobra"
 )
 
@@ -101,18 +100,8 @@ type connection struct {
 // who is what tells a client from others on all masters.
 func (c *connection) who() string { return cmp.Or(c.Owner, c.from) }
 
-// listLimits are those of a list of clients. It has some 400 bytes for each, and its length is what others make it.
-var listLimits = resp.Limits{Bulk: 16 << 20, Frame: 16<<20 + 1<<10, Skip: 1 << 30}
-
 // mostConnections is how many of them are looked at: a server can write shorter lines than any that is honest.
 const mostConnections = 100_000
-
-// probeName is the name of a connection that takes no locks.
-func probeName(command string) string {
-	host, _ := os.Hostname()
-	return clientname.Name{Program: clientname.Command, Version: clientname.Version(),
-		Owner: fmt.Sprintf("redlock-%s@%s:%d", command, host, os.Getpid())}.String()
-}
 
 func (s *masterSet) connected(ctx context.Context) []connected {
 	all := make([]connected, len(s.masters))

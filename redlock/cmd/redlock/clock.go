@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn/clock"
+	"github.com/redburst/redburst/resp"
 )
 
 // A sample is a look at a master's clock.
@@ -16,6 +17,8 @@ type sample struct {
 }
 
 func (s sample) rtt() time.Duration { return s.received - s.sent }
+
+const ticks = 40 // looks at the clock
 
 // watchClock samples the master's clock for as long as span.
 func (e *inspection) watchClock(ctx context.Context, p *probe, span time.Duration) error {
@@ -124,4 +127,15 @@ func (e *inspection) ahead() time.Duration {
 		return most
 	}
 	return 0
+}
+
+func number(v resp.Value) (n int64, ok bool) {
+	text := v.Bytes()
+	for _, c := range text {
+		if c < '0' || c > '9' || n > 1<<52 {
+			return 0, false
+		}
+		n = 10*n + int64(c-'0')
+	}
+	return n, len(text) > 0
 }

@@ -355,14 +355,6 @@ func (e *inspection) findOffset(add adder) {
 	}
 }
 
-// rounded is d as it is told to people.
-func rounded(d time.Duration) time.Duration {
-	if d > time.Second {
-		return d.Round(time.Second)
-	}
-	return d.Round(time.Millisecond)
-}
-
 func (e *inspection) findLatency(add adder, ttl time.Duration) {
 	median, longest := e.latency()
 	limit := defaults.RoundTimeout(ttl)

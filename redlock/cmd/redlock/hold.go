@@ -106,14 +106,3 @@ func ended(err error, remedy string) error {
 	}
 	return &failure{exitLost, fmt.Errorf("the lock was lost: %w", err), remedy}
 }
-
-// quoted is a word as a shell reads it.
-func quoted(word string) string {
-	plain := func(r rune) bool {
-		return r < 128 && (strings.ContainsRune("-_./:@+,%", r) || '0' <= r && r <= '9' || 'a' <= r|0x20 && r|0x20 <= 'z')
-	}
-	if strings.ContainsFunc(word, func(r rune) bool { return !plain(r) }) {
-		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-	}
-	return word
-}

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -33,37 +35,6 @@ type inspection struct {
 	on      connected          // who is connected to it, and why that is not known
 	samples []sample           // of its clock
 }
-
-// A refusal is the error with which a master refuses a command.
-type refusal struct{ code, text string }
-
-// A busyError is what a master says that serves nobody for now, whatever it is asked.
-type busyError struct{ refusal }
-
-func (e *busyError) Error() string { return e.text }
-
-// judged sends commands by whose answers a master is to be judged. If it serves nobody for now, what it refuses says
-// nothing about it, and judged returns a busyError.
-func judged(ctx context.Context, p *probe, commands ...[]string) ([]resp.Value, error) {
-	replies, err := p.do(ctx, commands...)
-	for _, v := range replies {
-		if code := conn.ErrorCode(v); code == "LOADING" || code == "BUSY" {
-			return nil, &busyError{p.refusalOf(v)}
-		}
-	}
-	return replies, err
-}
-
-func (p *probe) refusalOf(v resp.Value) refusal { return refusal{conn.ErrorCode(v), p.ErrorText(v)} }
-
-const (
-	ticks       = 40 // looks at the clock
-	trialScript = `if redis.call('GET', KEYS[1]) == ARGV[1] then
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
-  return redis.call('DEL', KEYS[1])
-end
-return 0`
-)
 
 // inspect asks the master at address for all that matters to a lock. It takes about
 // as long as span. It takes the lock of key there for a moment if it is free.
@@ -97,6 +68,66 @@ func inspect(ctx context.Context, address string, opt conn.Options, durable bool
 	}
 	return e
 }
+
+// speaks tells whether an address was given with the wrong protocol. It is "TLS" if plain
+// text was tried and the server speaks TLS, "plain text" if it is the other way round, and ""
+// otherwise. The server learns none of our secrets.
+func speaks(ctx context.Context, address string, opt conn.Options) string {
+	addr, err := conn.ParseAddress(address)
+	if err != nil || addr.Group() != "" {
+		return ""
+	}
+	network := "tcp"
+	if strings.HasPrefix(addr.Endpoint(), "/") {
+		network = "unix"
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	c, err := new(net.Dialer).DialContext(ctx, network, addr.Endpoint())
+	if err != nil {
+		return ""
+	}
+	defer c.Close()
+	if until, ok := ctx.Deadline(); ok {
+		c.SetDeadline(until)
+	}
+	if !strings.HasPrefix(addr.String(), "rediss:") && opt.TLS == nil {
+		if tls.Client(c, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx) == nil { // nothing is said to it
+			return "TLS"
+		}
+		return ""
+	}
+	var first [1]byte
+	if _, err := c.Write([]byte("PING\r\n")); err != nil {
+		return ""
+	}
+	if _, err := c.Read(first[:]); err == nil && (first[0] == '+' || first[0] == '-') {
+		return "plain text"
+	}
+	return ""
+}
+
+// A refusal is the error with which a master refuses a command.
+type refusal struct{ code, text string }
+
+// A busyError is what a master says that serves nobody for now, whatever it is asked.
+type busyError struct{ refusal }
+
+func (e *busyError) Error() string { return e.text }
+
+// judged sends commands by whose answers a master is to be judged. If it serves nobody for now, what it refuses says
+// nothing about it, and judged returns a busyError.
+func judged(ctx context.Context, p *probe, commands ...[]string) ([]resp.Value, error) {
+	replies, err := p.do(ctx, commands...)
+	for _, v := range replies {
+		if code := conn.ErrorCode(v); code == "LOADING" || code == "BUSY" {
+			return nil, &busyError{p.refusalOf(v)}
+		}
+	}
+	return replies, err
+}
+
+func (p *probe) refusalOf(v resp.Value) refusal { return refusal{conn.ErrorCode(v), p.ErrorText(v)} }
 
 func (e *inspection) readConfiguration(ctx context.Context, p *probe) error {
 	// One parameter at a time: older ones take no more.
@@ -214,6 +245,12 @@ func userOf(address string, opt conn.Options) string {
 	return cmp.Or(opt.CredentialsFor(addr).Username, defaultUser)
 }
 
+const trialScript = `if redis.call('GET', KEYS[1]) == ARGV[1] then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  return redis.call('DEL', KEYS[1])
+end
+return 0`
+
 // tryLock does what a lock does: SET NX PX, and a script that checks whose the key is,
 // extends it and deletes it. It leaves the key of another alone.
 func (e *inspection) tryLock(ctx context.Context, p *probe, key string) error {
@@ -247,17 +284,6 @@ func (e *inspection) tryLock(ctx context.Context, p *probe, key string) error {
 		}
 	}
 	return nil
-}
-
-func number(v resp.Value) (n int64, ok bool) {
-	text := v.Bytes()
-	for _, c := range text {
-		if c < '0' || c > '9' || n > 1<<52 {
-			return 0, false
-		}
-		n = 10*n + int64(c-'0')
-	}
-	return n, len(text) > 0
 }
 
 // setting is a value of CONFIG. If CONFIG is forbidden it is that of INFO, which has some

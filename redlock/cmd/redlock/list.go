@@ -122,13 +122,12 @@ func byKey(a, b redlock.LockInfo) int {
 }
 
 func (l *lister) run(ctx context.Context, set masterSet) error {
-	cfg := set.clientConfig("ls")
-	client, err := openAnyway(ctx, cfg)
+	client, err := set.openAnyway(ctx, "ls")
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	deliver(ctx, client, cfg.DialTimeout)
+	deliver(ctx, client, set.connect.DialTimeout)
 	real := newTerminal(os.Stdout)
 	for {
 		begun := time.Now()
@@ -258,23 +257,6 @@ func (l *lister) refresh(real *terminal, text string, begun time.Time, last erro
 	real.printf("%s", text)
 }
 
-// openAnyway opens a client, also if too few masters answer.
-func openAnyway(ctx context.Context, cfg redlock.Config) (*redlock.Client, error) {
-	client, err := redlock.Open(ctx, cfg)
-	if errors.Is(err, redlock.ErrNoQuorum) { // which is a state like others
-		client, err = redlock.New(cfg)
-	}
-	if err != nil {
-		return nil, &failure{exitNoQuorum, err, doctorRemedy}
-	}
-	return client, nil
-}
-
-// isKey reports whether a pattern stands for one key.
-func isKey(pattern string) bool {
-	return pattern != "" && !strings.ContainsAny(strings.NewReplacer(`\*`, "", `\?`, "", `\[`, "").Replace(pattern), "*?[")
-}
-
 func (l *lister) table() {
 	if len(l.rows) == 0 {
 		return
@@ -357,16 +339,6 @@ func waitText(lock redlock.LockInfo) string {
 		return "-"
 	}
 	return strconv.Itoa(lock.Waiting)
-}
-
-func briefly(left time.Duration) string {
-	switch {
-	case left < 0:
-		return "no end"
-	case left >= 100*time.Second:
-		return left.Round(time.Second).String()
-	}
-	return fmt.Sprintf("%.1fs", left.Seconds())
 }
 
 // holderText is ownerText of a lock in a list.

@@ -9,31 +9,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// forever is a --wait without end.
-const forever time.Duration = math.MaxInt64
-
-// A bound is a flag's value: a duration, or forever.
-type bound time.Duration
-
-func (b *bound) Set(s string) (err error) {
-	if s == "forever" {
-		*b = bound(forever)
-		return nil
-	}
-	d, err := time.ParseDuration(s)
-	*b = bound(d)
-	return err
-}
-
-func (b *bound) String() string {
-	if d := time.Duration(*b); d != forever {
-		return d.String()
-	}
-	return "forever"
-}
-
-func (b *bound) Type() string { return "duration" }
-
 // register adds the flags of all that take a lock.
 func (r *acquirer) register(cmd *cobra.Command) {
 	r.command = cmd.Name()
@@ -163,3 +138,28 @@ func (r *acquirer) options() (opts []redlock.Option) {
 	}
 	return opts
 }
+
+// forever is a --wait without end.
+const forever time.Duration = math.MaxInt64
+
+// A bound is a flag's value: a duration, or forever.
+type bound time.Duration
+
+func (b *bound) Set(s string) (err error) {
+	if s == "forever" {
+		*b = bound(forever)
+		return nil
+	}
+	d, err := time.ParseDuration(s)
+	*b = bound(d)
+	return err
+}
+
+func (b *bound) String() string {
+	if d := time.Duration(*b); d != forever {
+		return d.String()
+	}
+	return "forever"
+}
+
+func (b *bound) Type() string { return "duration" }

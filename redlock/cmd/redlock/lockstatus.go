@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redburst/redburst/redlock"
@@ -176,31 +175,12 @@ func leftUntil(c claim) string {
 	return fmt.Sprintf("left %s by %s", until, cmp.Or(c.Owner(), nameless))
 }
 
-// clockText is a time of today, or a time with its day.
-func clockText(at time.Time) string {
-	at = at.UTC()
-	if at.Format(time.DateOnly) == time.Now().UTC().Format(time.DateOnly) {
-		return at.Format("15:04 MST")
-	}
-	return at.Format("2006-01-02 15:04 MST")
-}
-
-// timeText is a time as all commands write it.
-func timeText(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 MST") }
-
 // holderCell is who holds a lock, as it stands in a table.
 func holderCell(h census.Holder) string {
 	if h.Revoked {
 		return ownerText(h) + ", revoked"
 	}
 	return ownerText(h)
-}
-
-func leftText(left time.Duration) string {
-	if left < 0 {
-		return "without expiry"
-	}
-	return briefly(left) + " left"
 }
 
 func (s *lockStatus) write(t *terminal) {
@@ -278,15 +258,6 @@ func (s *lockStatus) claimed(c claim) []cell {
 	return []cell{
 		{fmt.Sprintf("%d of %d", c.votes, len(s.answers)), colour}, {leftText(c.left), colour}, {holderCell(c.Holder), colour},
 	}
-}
-
-// without is an error's text without the master's name, which stands beside it.
-func without(err error, master string) string {
-	s := strings.TrimPrefix(err.Error(), "conn: ")
-	if prefix := master + ": "; len(s) > len(prefix) && s[:len(prefix)] == prefix {
-		return s[len(prefix):]
-	}
-	return s
 }
 
 func (s *lockStatus) writeJSON(t *terminal) {

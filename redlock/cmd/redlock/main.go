@@ -15,7 +15,6 @@ import (
 	"runtime/debug"
 	"strings"
 
-	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock/internal/clientname"
 	"github.com/spf13/cobra"
 )
@@ -94,18 +93,6 @@ func execute(root *cobra.Command) int {
 		complain(f.err.Error(), f.remedy)
 	}
 	return f.status
-}
-
-// complain says on stderr what is wrong and what can be done about it. Texts of others in
-// it, such as the name of another owner, cannot control the terminal or forge a line. It waits for nobody who reads.
-func complain(what, remedy string) {
-	what = strings.ReplaceAll(strings.TrimPrefix(what, "redlock: "), ": redlock: ", ": ")
-	what = strings.TrimPrefix(what, "conn: ")
-	text := "redlock: " + conn.Printable(what) + "\n"
-	if remedy != "" {
-		text += "  " + conn.Printable(remedy) + "\n"
-	}
-	say(text)
 }
 
 func newRoot() *cobra.Command {

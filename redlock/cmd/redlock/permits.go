@@ -17,25 +17,6 @@ func checkPermits(n int) error {
 	return nil
 }
 
-// permits asks every master who holds each of the n permits of a key there, and writes nothing.
-func (s *masterSet) permits(ctx context.Context, key string, n int) []answer {
-	permits := kind.NewPermits(s.key(key), 0, n)
-	return s.ask(ctx, func(p *probe, a *answer) error {
-		row, err := p.values(ctx, append(permits.Names(), kind.MarkKey(s.key(key)))...)
-		if err != nil {
-			return err
-		}
-		if i := len(row.Holders) - 1; i >= 0 && row.Holders[i].Permit > n {
-			a.noteAgreed(row.Holders[i:])
-			row.Holders = row.Holders[:i]
-		}
-		line, _ := p.row(ctx, census.Line, kind.MarkKey(s.key(key)), permits.Prefix) // which the user may lack the right to
-		row.Waiters = line.Waiters
-		a.row = row
-		return nil
-	})
-}
-
 // A permitStatus is the count of what the masters say about the permits of a lock. Its lockStatus is
 // that of all: held if no permit is free, and free if one is.
 type permitStatus struct {

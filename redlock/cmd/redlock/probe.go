@@ -3,16 +3,15 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
+	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/conn/clock"
+	"github.com/redburst/redburst/redlock/internal/clientname"
 	"github.com/redburst/redburst/resp"
 )
 
@@ -47,42 +46,11 @@ func dialProbe(ctx context.Context, address string, opt conn.Options) (*probe, e
 	return &probe{c, poller}, nil
 }
 
-// speaks tells whether an address was given with the wrong protocol. It is "TLS" if plain
-// text was tried and the server speaks TLS, "plain text" if it is the other way round, and ""
-// otherwise. The server learns none of our secrets.
-func speaks(ctx context.Context, address string, opt conn.Options) string {
-	addr, err := conn.ParseAddress(address)
-	if err != nil || addr.Group() != "" {
-		return ""
-	}
-	network := "tcp"
-	if strings.HasPrefix(addr.Endpoint(), "/") {
-		network = "unix"
-	}
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	c, err := new(net.Dialer).DialContext(ctx, network, addr.Endpoint())
-	if err != nil {
-		return ""
-	}
-	defer c.Close()
-	if until, ok := ctx.Deadline(); ok {
-		c.SetDeadline(until)
-	}
-	if !strings.HasPrefix(addr.String(), "rediss:") && opt.TLS == nil {
-		if tls.Client(c, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx) == nil { // nothing is said to it
-			return "TLS"
-		}
-		return ""
-	}
-	var first [1]byte
-	if _, err := c.Write([]byte("PING\r\n")); err != nil {
-		return ""
-	}
-	if _, err := c.Read(first[:]); err == nil && (first[0] == '+' || first[0] == '-') {
-		return "plain text"
-	}
-	return ""
+// probeName is the name of a connection that takes no locks.
+func probeName(command string) string {
+	host, _ := os.Hostname()
+	return clientname.Name{Program: clientname.Command, Version: clientname.Version(),
+		Owner: fmt.Sprintf("redlock-%s@%s:%d", command, host, os.Getpid())}.String()
 }
 
 func (p *probe) close() {
@@ -140,6 +108,9 @@ func (p *probe) do(ctx context.Context, commands ...[]string) ([]resp.Value, err
 
 // clientList is the one command whose reply may be long.
 var clientList = []string{"CLIENT", "LIST"}
+
+// listLimits are those of a list of clients. It has some 400 bytes for each, and its length is what others make it.
+var listLimits = resp.Limits{Bulk: 16 << 20, Frame: 16<<20 + 1<<10, Skip: 1 << 30}
 
 const tooLongCode = "TOOLONG"
 

@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/redburst/redburst/redlock"
-	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/spf13/cobra"
@@ -215,7 +213,7 @@ func confirmed(screen *terminal, question string) error {
 
 // take releases the lock.
 func (r *releaser) take(ctx context.Context, key string, opts []redlock.Option) error {
-	client, err := r.open(ctx, "release")
+	client, err := r.openAll(ctx, "release")
 	if err != nil {
 		return err
 	}
@@ -261,29 +259,4 @@ func (r *releaser) keepAway(ctx context.Context, key string, opts []redlock.Opti
 		}
 	}
 	return &failure{exitHeld, fmt.Errorf("%q was released %d times, and its holder has set it again each time", key, tries+1), "'redlock revoke' has it stop"}
-}
-
-// open returns a client, once each master that can be reached is connected: the lock may be on a bare majority, and then
-// none of these may be missing.
-func (t *target) open(ctx context.Context, command string) (*redlock.Client, error) {
-	client, err := redlock.Open(ctx, t.clientConfig(command))
-	if err != nil {
-		return nil, &failure{exitNoQuorum, err, doctorRemedy}
-	}
-	deliver(ctx, client, t.given.dialTimeout)
-	return client, nil
-}
-
-// deliver waits until each master that can be reached is connected and has its release, if there was one, but for a dial
-// timeout at most. Open returns when a majority is connected, and Close drops what is owed to the others: they would keep
-// the key until it expires.
-func deliver(ctx context.Context, client *redlock.Client, most time.Duration) {
-	owes := func(m redlock.MasterStats) bool {
-		return m.Phase == "dialing" || m.Phase == "up" && m.Debts+behind.OfMaster(&m).Owed > 0
-	}
-	for began := time.Now(); ctx.Err() == nil && time.Since(began) < most; time.Sleep(5 * time.Millisecond) {
-		if !slices.ContainsFunc(client.Stats().Masters, owes) {
-			return
-		}
-	}
 }

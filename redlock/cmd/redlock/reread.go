@@ -15,9 +15,6 @@ import (
 	"github.com/redburst/redburst/redlock"
 )
 
-// fileVariable is the environment variable that names a file with the masters.
-const fileVariable = "REDLOCK_MASTERS_FILE"
-
 // A reader reads the list of masters again while we run, and has a master replaced that is another one there.
 type reader struct {
 	follows bool                     // a SIGHUP makes it read the list

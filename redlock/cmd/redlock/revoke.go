@@ -119,7 +119,7 @@ func (r *revoker) revoke(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	client, err := r.open(ctx, "revoke")
+	client, err := r.openAll(ctx, "revoke")
 	if err != nil {
 		return err
 	}

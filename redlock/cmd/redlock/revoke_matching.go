@@ -54,7 +54,7 @@ func (r *revoker) revokeMatching(ctx context.Context) error {
 	if err := r.read(); err != nil {
 		return err
 	}
-	client, err := openAnyway(ctx, r.clientConfig("revoke"))
+	client, err := r.openAnyway(ctx, "revoke")
 	if err != nil {
 		return err
 	}

@@ -4,9 +4,24 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/redburst/redburst/conn"
 )
+
+// complain says on stderr what is wrong and what can be done about it. Texts of others in
+// it, such as the name of another owner, cannot control the terminal or forge a line. It waits for nobody who reads.
+func complain(what, remedy string) {
+	what = strings.ReplaceAll(strings.TrimPrefix(what, "redlock: "), ": redlock: ", ": ")
+	what = strings.TrimPrefix(what, "conn: ")
+	text := "redlock: " + conn.Printable(what) + "\n"
+	if remedy != "" {
+		text += "  " + conn.Printable(remedy) + "\n"
+	}
+	say(text)
+}
 
 // speech is what is said on stderr. Who says something never waits: a pipe that nobody reads, or a terminal that Ctrl-S
 // has stopped, would keep him from renewing the lock, from passing signals on, and from ending the command. A

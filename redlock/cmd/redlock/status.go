@@ -153,5 +153,3 @@ type report interface {
 	write(t *terminal)
 	writeJSON(t *terminal)
 }
-
-const doctorRemedy = "'redlock doctor' says what is wrong with the masters"

@@ -107,7 +107,7 @@ func (s *uiServer) run(ctx context.Context, listen string) error {
 		return &failure{exitIO, err, "give another address: --listen 127.0.0.1:0 takes any free port"}
 	}
 	defer l.Close()
-	if s.client, err = openAnyway(ctx, s.set.clientConfig("ui")); err != nil {
+	if s.client, err = s.set.openAnyway(ctx, "ui"); err != nil {
 		return err
 	}
 	defer s.client.Close()

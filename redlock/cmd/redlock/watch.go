@@ -53,7 +53,7 @@ func (s watchEvent) String() string {
 
 // watchAll writes who holds the keys, now and after each change, until ctx ends or no more can be known.
 func watchAll(ctx context.Context, set masterSet, keys []string, asJSON bool) error {
-	client, err := openAnyway(ctx, set.clientConfig("status"))
+	client, err := set.openAnyway(ctx, "status")
 	if err != nil {
 		return err
 	}
