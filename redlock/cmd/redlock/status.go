@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"os"
 	"sync"
@@ -10,8 +11,7 @@ import (
 )
 
 func newStatus() *cobra.Command {
-	var f mastersFlags
-	var asJSON bool
+	var c statusCommand
 	cmd := &cobra.Command{
 		Use:   "status [flags] KEY...",
 		Short: "Show who holds a lock, and for how long",
@@ -66,90 +66,112 @@ several keys it is 97 if one is unknown, and otherwise 1 if one is free.
   redlock ls --json | jq -r '.key_base64 // empty' |
     xargs -r redlock status --key-base64               # keys that are not UTF-8`,
 		Args: someKeys,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c.permitted = cmd.Flags().Changed("permits")
+			if c.permitted {
+				if err := checkPermits(c.permits); err != nil {
+					return err
+				}
+			}
+			if c.watch && (c.permitted || c.quiet) {
+				return usageError("", "--watch goes neither with --permits nor with --quiet")
+			}
+			return c.run(cmd.Context(), args)
+		},
 	}
-	f.register(cmd)
+	c.given.register(cmd)
 	registerKeyBase64(cmd)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
-	n := cmd.Flags().Int("permits", 0, "ask for the `N` permits of the key, 1 to 1000")
-	watch := cmd.Flags().Bool("watch", false, "go on, and write a line when something changes")
-	quiet := cmd.Flags().BoolP("quiet", "q", false, "write nothing, only exit")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		permitted := cmd.Flags().Changed("permits")
-		if permitted {
-			if err := checkPermits(*n); err != nil {
-				return err
-			}
-		}
-		if *watch && (permitted || *quiet) {
-			return usageError("", "--watch goes neither with --permits nor with --quiet")
-		}
-		set, err := f.masterSet()
-		if err != nil {
-			return err
-		}
-		if *watch {
-			return watchAll(cmd.Context(), set, args, asJSON)
-		}
-		type outcome struct {
-			s   *lockStatus
-			r   report
-			err error
-		}
-		all := make([]outcome, len(args))
-		var asking sync.WaitGroup
-		for i, key := range args {
-			asking.Go(func() {
-				if permitted {
-					a := set.permitStatus(cmd.Context(), key, *n)
-					all[i] = outcome{a.lockStatus, a, a.check()}
-				} else {
-					s := set.lockStatus(cmd.Context(), key)
-					all[i] = outcome{s, s, nil}
-				}
-			})
-		}
-		asking.Wait()
-		out, result := newTerminal(os.Stdout), error(nil)
-		for i, key := range args {
-			if o := all[i]; o.err == nil && o.s.state == free && !isKey(key) && !*quiet {
-				complain(fmt.Sprintf("%q was taken for a key, as status takes no patterns", key), fmt.Sprintf("'redlock ls %s' lists the locks that match it", quoted(key)))
-			}
-		}
-		var unsure *lockStatus // the first
-		for i, o := range all {
-			if o.err != nil {
-				return o.err
-			}
-			switch {
-			case *quiet:
-			case asJSON:
-				o.r.writeJSON(out)
-			default:
-				if i > 0 {
-					out.printf("\n")
-				}
-				o.r.write(out)
-			}
-			if err := out.failure(); err != nil {
-				return err
-			}
-			switch o.s.state {
-			case free:
-				result = cmp.Or[error](result, &failure{status: exitNo})
-			case unknown:
-				unsure = cmp.Or(unsure, o.s)
-			}
-		}
-		if unsure != nil {
-			return unsure.unsure()
-		}
-		return result
-	}
+	flags := cmd.Flags()
+	flags.BoolVar(&c.json, "json", false, "write JSON")
+	flags.IntVar(&c.permits, "permits", 0, "ask for the `N` permits of the key, 1 to 1000")
+	flags.BoolVar(&c.watch, "watch", false, "go on, and write a line when something changes")
+	flags.BoolVarP(&c.quiet, "quiet", "q", false, "write nothing, only exit")
 	return cmd
+}
+
+// A statusCommand says who holds locks.
+type statusCommand struct {
+	given     mastersFlags
+	json      bool
+	permits   int
+	permitted bool
+	watch     bool
+	quiet     bool
+}
+
+func (c *statusCommand) run(ctx context.Context, keys []string) error {
+	set, err := c.given.masterSet()
+	if err != nil {
+		return err
+	}
+	if c.watch {
+		return watchAll(ctx, set, keys, c.json)
+	}
+	all := make([]keyStatus, len(keys))
+	var asking sync.WaitGroup
+	for i, key := range keys {
+		asking.Go(func() {
+			if c.permitted {
+				a := set.permitStatus(ctx, key, c.permits)
+				all[i] = keyStatus{a.lockStatus, a, a.check()}
+			} else {
+				s := set.lockStatus(ctx, key)
+				all[i] = keyStatus{s, s, nil}
+			}
+		})
+	}
+	asking.Wait()
+	for i, key := range keys {
+		if o := all[i]; o.err == nil && o.s.state == free && !isKey(key) && !c.quiet {
+			complain(fmt.Sprintf("%q was taken for a key, as status takes no patterns", key), fmt.Sprintf("'redlock ls %s' lists the locks that match it", quoted(key)))
+		}
+	}
+	return c.write(all)
+}
+
+// A keyStatus is what the masters say about a key.
+type keyStatus struct {
+	s   *lockStatus
+	r   report // of it
+	err error
 }
 
 // A report is what status writes.
 type report interface {
 	write(t *terminal)
 	writeJSON(t *terminal)
+}
+
+// write writes what is known of each key, and returns what status exits with.
+func (c *statusCommand) write(all []keyStatus) (result error) {
+	out := newTerminal(os.Stdout)
+	var unsure *lockStatus // the first
+	for i, o := range all {
+		if o.err != nil {
+			return o.err
+		}
+		switch {
+		case c.quiet:
+		case c.json:
+			o.r.writeJSON(out)
+		default:
+			if i > 0 {
+				out.printf("\n")
+			}
+			o.r.write(out)
+		}
+		if err := out.failure(); err != nil {
+			return err
+		}
+		switch o.s.state {
+		case free:
+			result = &failure{status: exitNo}
+		case unknown:
+			unsure = cmp.Or(unsure, o.s)
+		}
+	}
+	if unsure != nil {
+		return unsure.unsure()
+	}
+	return result
 }
