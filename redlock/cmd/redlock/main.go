@@ -1,10 +1,35 @@
-// Command redlock takes locks on independent Redis masters from a shell. It shows
-// how the lock works (demo), runs a command under a lock (run), keeps one running on
-// one host at a time (lead), holds a lock (hold), says who holds one (status), lists them (ls), takes one away (revoke,
-// release), sets the counters of its fence back (fence), says who is connected (clients), examines the masters
-// (doctor), and says from flight records what has happened (explain).
+// Command redlock takes locks on independent Redis masters from a shell.
 //
 //	go run github.com/redburst/redburst/redlock/cmd/redlock@latest demo
+//
+// A subcommand has the file of its name (ls: list.go). That begins with its newX, which newRoot adds: the help, the flags,
+// and a RunE that checks these and does the work. What goes wrong is a [failure], with an exit status and a remedy.
+//
+//	run, lead, hold          status, release, revoke      clients, fence      doctor, ui
+//	   |         |                     |                        |                  |
+//	   v         v                     v                        |                  v
+//	process_*  acquire* --> status_lock, status_permits         |         doctor_inspection
+//	             |                     +--------> ask <---------+                  |
+//	             v                                 +---------> probe <-------------+
+//	          masters <-- ls, ui, demo, status --watch, release, revoke, fence --reset-to
+//
+// A probe is connected to one master, and needs no majority. What masters opens is a redlock.Client of all of them, as
+// masters_flags, files and variables name them.
+//
+//	main           the root, the version, and the exit status
+//	args           the KEYs of a command line, and their completion
+//	acquire*       what run, lead and hold have in common: the flags, taking and releasing the lock, who has it
+//	               instead (_others), and the list of masters when it changes (_reread)
+//	keyring        the passwords and certificates of a running command, when they change
+//	monitor        what a running command says of its masters
+//	process_*      the command that run and lead start, with all that it starts, for each system
+//	signals        what a signal to us ends
+//	status_*       who has a lock or a permit, as the masters' answers are counted; what --watch writes
+//	ask            what each master says of a key
+//	doctor_*       what is examined of a master (_inspection, _clock, _rights), and what is found
+//	ui_*           who may see the page (_door), and what it shows (_state)
+//	demo_*         the steps of the demo, and its masters
+//	terminal       what people read on stdout; speech is for stderr, json for programs, text has the words of all
 package main
 
 import (
