@@ -19,7 +19,6 @@ import (
 type answer struct {
 	Addr          string // the master's, never with a password
 	Err           error  // why its answer is missing; nil if it is not
-	Fence         uint64 // the last that was given there
 	census.Holder        // without a token if the key is free, or its readers or permits were asked for
 	row           census.Row
 	agreed        int // how many permits there are, as their users have agreed; 0 if nothing says so
@@ -47,7 +46,6 @@ func (s *masterSet) holders(ctx context.Context, key string) []answer {
 				a.Holder = census.Holder{TTL: a.TTL}
 			}
 		}
-		a.Fence = a.row.Fence
 		if mark, err := p.values(ctx, kind.MarkKey(key)); err == nil { // which the user may lack the right to
 			a.noteAgreed(mark.Holders)
 		}

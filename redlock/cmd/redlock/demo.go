@@ -15,15 +15,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const (
-	demoMasters = 5
-	demoTTL     = 10 * time.Second
-	demoRounds  = 100                    // measured for each row,
-	demoRowTime = 500 * time.Millisecond // or as many as this time allows
-	demoPatient = 3 * time.Second        // for a round: a busy machine is no failure
-	demoLimit   = 12 * time.Second       // for the whole demo, which usually takes one second
-)
-
 func newDemo() *cobra.Command {
 	var f mastersFlags
 	cmd := &cobra.Command{
@@ -67,6 +58,15 @@ Exit status: 0 if everything was as told, 1 if not.`,
 	f.register(cmd)
 	return cmd
 }
+
+const (
+	demoMasters = 5
+	demoTTL     = 10 * time.Second
+	demoRounds  = 100                    // measured for each row,
+	demoRowTime = 500 * time.Millisecond // or as many as this time allows
+	demoPatient = 3 * time.Second        // for a round: a busy machine is no failure
+	demoLimit   = 12 * time.Second       // for the whole demo, which usually takes one second
+)
 
 // A demo is the show, and what it has to clean up.
 type demo struct {

@@ -2,7 +2,7 @@
 //
 //	go run github.com/redburst/redburst/redlock/cmd/redlock@latest demo
 //
-// A subcommand has the file of its name (ls: list.go). That begins with its newX, which newRoot adds: the help, the flags,
+// A subcommand has the file of its name (ls: list.go, version: main.go). That begins with its newX, which newRoot adds: the help, the flags,
 // and a RunE that checks these and does the work. What goes wrong is a [failure], with an exit status and a remedy.
 //
 //	run, lead, hold          status, release, revoke      clients, fence      doctor, ui

@@ -155,6 +155,7 @@ func (s *lockStatus) unsure() error {
 // nameless is who holds a lock, or waits for it, and has left no name.
 const nameless = "somebody who left no name"
 
+// ownerText says who holds a lock, or what its key is, if that is no lock.
 func ownerText(h census.Holder) string {
 	if h.Token == census.Unknown {
 		return h.NoLock()
@@ -212,7 +213,7 @@ func (s *lockStatus) write(t *terminal) {
 		t.printf("\n")
 	}
 	rows := [][]cell{header("MASTER", "LEFT", "HOLDER")}
-	fences := slices.ContainsFunc(s.answers, func(a answer) bool { return a.Fence != 0 || a.row.NoFence }) // also of a minority, which tells no fence
+	fences := slices.ContainsFunc(s.answers, func(a answer) bool { return a.row.Fence != 0 || a.row.NoFence }) // also of a minority, which tells no fence
 	if fences {
 		rows[0] = slices.Insert(rows[0], 2, header("FENCE")...)
 	}
@@ -233,8 +234,8 @@ func (s *lockStatus) write(t *terminal) {
 		switch {
 		case a.row.NoFence:
 			row = slices.Insert(row, 2, cell{"no number", red})
-		case a.Fence != 0:
-			row = slices.Insert(row, 2, cell{strconv.FormatUint(a.Fence, 10), plain})
+		case a.row.Fence != 0:
+			row = slices.Insert(row, 2, cell{strconv.FormatUint(a.row.Fence, 10), plain})
 		case fences:
 			row = slices.Insert(row, 2, cell{"-", dim})
 		}
@@ -312,7 +313,7 @@ func (s *lockStatus) writeJSON(t *terminal) {
 		out.Readers = append(out.Readers, reader{r.Token.Reveal(), r.Owner(), leftMS(r.left), r.votes, r.Reason})
 	}
 	for _, a := range s.answers {
-		m := master{Master: a.Addr, Token: a.Token.Reveal(), Owner: a.Owner(), Fence: a.Fence, Revoked: a.Reason}
+		m := master{Master: a.Addr, Token: a.Token.Reveal(), Owner: a.Owner(), Fence: a.row.Fence, Revoked: a.Reason}
 		if !a.Token.IsZero() || len(a.readers()) > 0 {
 			m.LeftMS = leftMS(a.TTL)
 		}
