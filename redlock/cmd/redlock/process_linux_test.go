@@ -295,15 +295,15 @@ func TestASignalReachesNoLaterGroup(t *testing.T) {
 	}
 	masters := redlocktest.Start(t, 3)
 	dir := t.TempDir()
-	// The guard ends when redlock has seen that the group is empty. A signal has been passed on when none is pending and
-	// no thread of redlock runs.
+	// The guard ends when redlock has seen that the group is empty. The first signals have been passed on when none is pending
+	// and no thread of redlock runs, for a second.
 	script := `cd ` + dir + `; "$@" & run=$!
 		until [ -e group ] && [ -e stray ]; do sleep 0.01; done; group=$(cat group); echo ready
 		while kill -0 $run && kill -0 -- -$group; do sleep 0.01; done
 		while kill -0 $run && grep -qs "[r]ead -r over" /proc/[0-9]*/cmdline; do sleep 0.01; done
 		until [ "$later" = $group ]; do echo $((group-1)) >` + last + `; setsid sleep 120 & later=$!; done
 		grep "^State" /proc/$run/status
-		kill -USR1 $run; kill -TERM $run
+		for i in 1 2 3 4 5 6 7 8 9 10; do kill -USR1 $run; sleep 0.1; done; kill -TERM $run
 		while grep -q "^ShdPnd.*[1-9a-f]" /proc/$run/status || grep -q "^State.*R" /proc/$run/task/*/status; do sleep 0.01; done
 		kill -KILL $(cat stray); wait $run; echo "status $?"; kill -0 $later && echo spared`
 	s := beginBy(t, []string{mastersEnv(masters)}, "unshare", append([]string{"-pf", "--mount-proc", "--kill-child", "sh", "-c", script, "sh", binary},
