@@ -314,14 +314,18 @@ func TestAListedNodeOfAnotherClusterIsAlone(t *testing.T) {
 			cfg := onClusters(clusters)
 			cfg.Masters = []string{clusters.Addrs()[0] + "," + clusters.Nodes(1).Addr(0)}
 			cfg.DialTimeout = 300 * time.Millisecond
-			was := openConfig(t, cfg)
+			begun := func() *redlock.Client { // Open would wait for no more than one timeout
+				client, err := redlock.New(cfg)
+				require.NoError(t, err)
+				t.Cleanup(func() { client.Close() })
+				return client
+			}
+			was := begun()
 			reaches(t, was, 0, "up")
 			for j := range clusters.Nodes(0).N() {
 				c.end(clusters.Nodes(0), j)
 			}
-			starts, err := redlock.New(cfg)
-			require.NoError(t, err)
-			t.Cleanup(func() { starts.Close() })
+			starts := begun()
 			for _, client := range []*redlock.Client{was, starts} {
 				require.Eventually(t, func() bool { // a dial has asked the stranger, and all others in vain
 					m := client.Stats().Masters[0]
