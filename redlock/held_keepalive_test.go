@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,7 @@ import (
 	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/round"
 	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -343,6 +345,26 @@ func TestRenewalsShareBursts(t *testing.T) {
 		require.GreaterOrEqual(t, total, 2*n)
 		require.LessOrEqual(t, slices.Max(bursts.sizes), burstSize)
 		require.Less(t, len(bursts.sizes), total/20)
+	})
+}
+
+// More locks are due at once than a burst has. Each is renewed nevertheless.
+func TestMoreLocksThanABurstHasAreRenewed(t *testing.T) {
+	t.Parallel()
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		const n = 2*burstSize + 1
+		var taken sync.WaitGroup
+		for i := range n {
+			taken.Go(func() {
+				m := c.NewMutex(strconv.Itoa(i), ttl)
+				assert.NoError(t, m.TryLock(t.Context()))
+				m.KeepAlive(t.Context())
+			})
+		}
+		taken.Wait()
+		time.Sleep(2 * ttl)
+		require.Equal(t, n, c.Stats().Kept)
+		require.Zero(t, c.Stats().Lost)
 	})
 }
 

@@ -109,6 +109,26 @@ func TestARepairDuringARenewalIsConfirmed(t *testing.T) {
 	})
 }
 
+// A master loses each key that it is given before it is asked the next time. Each renewal repairs it, and one more confirms
+// that. What that one repairs is confirmed by none: the renewals would follow one another without a pause.
+func TestWhatConfirmsARepairIsNotConfirmed(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		const ttl = 3 * time.Second
+		m := c.NewMutex("k", ttl)
+		require.NoError(t, m.TryLock(t.Context()))
+		ctx, stop := m.KeepAlive(t.Context())
+		defer stop()
+		r.set(func(m *fakeMaster) { m.deny = func([]string) string { m.drop("k"); return "" } }, 0)
+		for n := range uint64(5) { // a third of the TTL each
+			require.Eventually(t, func() bool { return c.Stats().Renewals == 2*n+1 }, ttl/2, time.Millisecond/2)
+			time.Sleep(ttl / 4)
+			synctest.Wait()
+			require.Equal(t, 2*n+2, c.Stats().Renewals)
+		}
+		require.NoError(t, ctx.Err())
+	})
+}
+
 // A repair that comes behind another's set ends what the masters have promised. They are asked again.
 func TestARefusedRepairIsFollowedByAQuestion(t *testing.T) {
 	notifying(t, 5, func(t *testing.T, c *Client, r *notifiedRounds) {

@@ -133,8 +133,9 @@ func (all *releases) take() *release {
 }
 
 func (all *releases) put(r *release) {
+	r.Reset()
 	r.secondErr, r.secondLost, r.lingers, r.awaited, r.shared = nil, false, false, false, false
-	r.spec, r.in = nil, nil
+	r.spec, r.was, r.in, r.until, r.switches = nil, Unlocked, nil, 0, 0
 	r.left.Store(0)
 	all.pool.Put(r)
 }
@@ -204,7 +205,7 @@ func (ls *Locks) release(ctx context.Context, h *Lock, r *release) (was State) {
 		rest = h.lingerTime(c.Now)
 	}
 	r.Token = append(r.Token[:0], h.token()...)
-	r.spec, r.was, r.Held, r.Fence, r.Failures, r.About = &h.spec, was, held, h.fence, 0, round.AboutLock(&h.spec)
+	r.spec, r.was, r.Held, r.Fence, r.About = &h.spec, was, held, h.fence, round.AboutLock(&h.spec)
 	if h.told&toldLoss != 0 {
 		r.Failures = 1
 	}

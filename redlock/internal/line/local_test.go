@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/redlock/internal/round"
 	"github.com/redburst/redburst/redlock/internal/tracking"
 	"github.com/stretchr/testify/require"
@@ -397,4 +398,21 @@ func TestAWaiterThatLeavesReleasesBeforeCloseLooks(t *testing.T) {
 	require.Equal(t, 1, back)
 	q.TakeBack()
 	require.Equal(t, 1, back, "once")
+}
+
+func TestAWaiterOfThePoolIsAsNew(t *testing.T) {
+	q := newLocalQueues(1)
+	fresh, _ := q.join("a key")
+	used, _ := q.join("k")
+	again := (*Waiter)(nil)
+	for again != used { // a pool may drop what is put
+		conntest.Soil(used, "listener", "core", "entries", "blockers", "reader", "timer", "given", "asking")
+		q.Leave(used, false, "k")
+		if again, _ = q.join("k"); again != used {
+			q.Leave(again, false, "k")
+			used = again
+			again = nil
+		}
+	}
+	require.Empty(t, conntest.Differs(used, fresh, "listener", "timer", "entries[0].waiter"))
 }

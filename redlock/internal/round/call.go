@@ -99,6 +99,15 @@ type roundLease struct{ n atomic.Uint64 }
 // Holds is for the mux: see mux.Lease.
 func (l *roundLease) Holds(epoch uint64, _ time.Duration) bool { return l.n.Load() == epoch }
 
+// Reset makes the call as a new one before another has it from a pool. It keeps memory, and the number of its lease. The
+// operation is made new by Prepare.
+func (k *Call) Reset() {
+	k.Request.Reset()
+	k.Token, k.Kept, k.About, k.Sets = k.Token[:0], k.Kept[:0], About{}, quorum.Sets{}
+	k.TTL, k.Fence, k.LeaseEpoch, k.Waited, k.Failures, k.Held = 0, 0, 0, 0, 0, 0
+	k.Slot, k.Relies, k.untaken, k.AgreementEpoch = 0, false, false, 0
+}
+
 // Prepare makes the operation a new one, with the request. It keeps the memory of the votes.
 func (k *Call) Prepare(timeout time.Duration) {
 	op, r := &k.Op, &k.Request

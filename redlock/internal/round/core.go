@@ -51,7 +51,7 @@ func (c *Core) Take() *Call { return c.calls.Get().(*Call) }
 
 // Put puts a call back.
 func (c *Core) Put(k *Call) {
-	k.Failures, k.Held, k.Relies, k.untaken = 0, 0, false, false // only some rounds set these
+	k.Reset()
 	c.calls.Put(k)
 }
 

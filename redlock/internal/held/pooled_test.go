@@ -1,0 +1,42 @@
+package held
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/redlock/internal/round"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAReleaseOfThePoolIsAsNew(t *testing.T) {
+	all := new(releases)
+	used, fresh := all.take(), all.take()
+	conntest.Soil(used, "of", "onDecided")
+	all.put(used)
+	own := []string{"Call.Op", "Call.one", "Call.roundLease", "Call.Request.Name"} // see package round
+	require.Empty(t, conntest.Differs(used, fresh, own...))
+}
+
+// nearMasters are masters of which only the round trip is asked.
+type nearMasters struct{ round.Mux }
+
+func (nearMasters) RTT() time.Duration { return time.Millisecond }
+
+func TestARelayOfThePoolIsAsNew(t *testing.T) {
+	all := &relays{core: &Core{Round: &round.Core{Mux: nearMasters{}}, Now: func() time.Duration { return time.Hour }}}
+	s := &round.Spec{Traits: &round.Ordinary}
+	fresh := all.begin(s, []byte("token"))
+	used := all.begin(s, []byte("another"))
+	again := (*relay)(nil)
+	for again != used { // a pool may drop what is put
+		conntest.Soil(used, "of", "run", "line.onDecided", "line.asking", "lease")
+		used.drop()
+		again = all.begin(s, []byte("token"))
+	}
+	require.Empty(t, conntest.Differs(used, fresh,
+		"waiting", "sharing", "last", "running", "lease", // a relay is dropped when they are empty, or over
+		"sets", "before", "switches", "handed.Counting", // give sets them
+		"trust", "round", "line.Call", "line.name", // as they are asked
+	))
+}
