@@ -9,15 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAReleaseOfThePoolIsAsNew(t *testing.T) {
-	all := new(releases)
-	used, fresh := all.take(), all.take()
-	conntest.Soil(used, "of", "onDecided")
-	all.put(used)
-	own := []string{"Call.Op", "Call.one", "Call.roundLease", "Call.Request.Name"} // see package round
-	require.Empty(t, conntest.Differs(used, fresh, own...))
-}
-
 // nearMasters are masters of which only the round trip is asked.
 type nearMasters struct{ round.Mux }
 
