@@ -16,6 +16,7 @@ import (
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/round"
 	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -318,6 +319,39 @@ func TestALockWaitsUntilAnotherNumberIsGone(t *testing.T) {
 	wrong := locks(t, closing.NewMutex("k", term30, WithPermits(2)))
 	require.NoError(t, closing.Close())
 	require.ErrorIs(t, conntest.Soon(t, "it is closed", wrong), ErrClosed)
+}
+
+// Others begin anew with their number each time that a waiter has seen that nobody has one. It waits on, and counts once.
+func TestALockThatWaitsForItsNumberAgainCountsOnce(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	everywhere := func(args ...string) {
+		for i := range masters.N() {
+			_, err := masters.Do(i, args...)
+			assert.NoError(t, err)
+		}
+	}
+	tries := make(chan struct{}, 100)
+	c.round.Mux = &askedRounds{Mux: c.round.Mux, asking: func(op *mux.Op) {
+		switch command := string(op.Command); {
+		case strings.Contains(command, "late/"):
+			everywhere("SET", "{k}:permits", "2")
+			tries <- struct{}{}
+		case strings.Contains(command, "{k}:permits"):
+			everywhere("DEL", "{k}:permits")
+		}
+	}}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- c.NewMutex("k", term30, WithPermits(3), WithOwner("late")).Lock(ctx) }()
+	for range 6 {
+		conntest.Soon(t, "it tries again", tries)
+	}
+	require.EqualValues(t, 1, c.Stats().Waiting)
+	cancel()
+	require.ErrorIs(t, conntest.Soon(t, "it gives up", done), context.Canceled)
+	require.Zero(t, c.Stats().Waiting)
 }
 
 // A fleet changes its number of permits without a pause, in the three steps of docs/kinds.md. There are

@@ -197,3 +197,14 @@ func TestALockIsRenewedAfterAThirdOfItsTTL(t *testing.T) {
 	term := NewTerm(30*time.Second, 0.01)
 	require.Equal(t, 15*time.Second, term.Due(term.Until(5*time.Second)))
 }
+
+// Neither the yes of a suspect master counts, nor what says that it has the lock, and a counter that is not believed. Its no
+// is a no, and what others say stands.
+func TestWhatASuspectHasIsDiscounted(t *testing.T) {
+	unbelieved := mux.Vote{Verdict: mux.VerdictFailed, Int: 7}
+	no, failed, yes := mux.Vote{Verdict: mux.VerdictNo, Int: kind.Gone}, mux.Vote{Verdict: mux.VerdictFailed, Err: mux.ErrTimeout}, mux.Vote{Verdict: mux.VerdictYes, Int: 7}
+	votes := []mux.Vote{yes, unbelieved, no, failed, yes, unbelieved}
+	Discount(votes, mux.Set(0).With(0).With(1).With(2).With(3))
+	suspect := mux.Vote{Verdict: mux.VerdictFailed, Err: mux.ErrSuspect}
+	require.Equal(t, []mux.Vote{suspect, suspect, no, failed, yes, unbelieved}, votes)
+}
