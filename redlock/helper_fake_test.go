@@ -698,6 +698,7 @@ type notifiedRounds struct {
 	silent bool    // they cannot tell
 	mum    bool    // they can, and never do
 	deaf   mux.Set // which masters it sees as down
+	old    mux.Set // which cannot tell
 	lame   bool    // what it sets fails
 	dead   bool    // it asks for nothing any more
 	orders int     // that were given
@@ -720,7 +721,7 @@ func (r *notifiedRounds) Masters() []mux.State {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range all {
-		all[i].Server.Tracking = !r.silent
+		all[i].Server.Tracking = !r.silent && !r.old.Has(i)
 		if r.deaf.Has(i) {
 			all[i].Phase = mux.Down
 		}

@@ -127,6 +127,27 @@ func TestWatchAsksWhenItIsNotified(t *testing.T) {
 	})
 }
 
+// A master that does not answer has promised nothing. If the others are too few that can notify, they are asked again and again.
+func TestWatchDoesNotRelyOnTheSilent(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		notifying(t, 3, func(t *testing.T, c *Client, r *notifiedRounds) {
+			r.old = r.old.With(1)
+			r.set(func(m *fakeMaster) { m.frozen = silent }, 2)
+			next, stop := watched(t, c, "k")
+			require.Equal(t, news{}, next(), "nobody")
+			time.Sleep(time.Minute)
+			stop()
+			looks := 0
+			for _, line := range r.logs(1) {
+				if line == "watch k" {
+					looks++
+				}
+			}
+			require.Equal(t, silent, looks > 7, "%d looks", looks)
+		})
+	}
+}
+
 // What comes and goes while the loop's body runs is left out.
 func TestWatchTellsTheLatestState(t *testing.T) {
 	bubble(t, func(t *testing.T) {
