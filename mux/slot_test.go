@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/conn"
 	"github.com/stretchr/testify/require"
 )
 
@@ -117,5 +118,30 @@ func TestTheHandshakeBoundsTheRoundTrip(t *testing.T) {
 		require.Equal(t, c.least, s.leastRTT)
 		s.noteRoundTrip(time.Microsecond)
 		require.Equal(t, time.Microsecond, s.leastRTT)
+	}
+}
+
+// A majority's word about the master of a slot counts from when it was asked, if that was on this connection. Before it, the
+// slot may have been another's.
+func TestAWordFromBeforeTheConnectionConfirmsNothing(t *testing.T) {
+	t.Parallel()
+	const since, trusted = time.Hour, time.Hour + time.Second
+	for name, c := range map[string]struct {
+		said conn.SlotOwner
+		want time.Duration
+	}{
+		"of this connection": {conn.SlotOwner{Endpoint: "a", Confirmed: since, Epoch: "7"}, since + conn.SlotTrust},
+		"from before it":     {conn.SlotOwner{Endpoint: "a", Confirmed: since - 1, Epoch: "7"}, trusted},
+		"of another":         {conn.SlotOwner{Endpoint: "b", Confirmed: since, Epoch: "7"}, trusted},
+		"of nobody":          {conn.SlotOwner{Endpoint: "a", Epoch: "7"}, trusted},
+	} {
+		m := &Mux{slots: []slot{{link: new(link), since: since, trustedUntil: trusted, known: conn.Server{Endpoint: "a", Epoch: "7"}}}}
+		for range 2 {
+			m.confirm(0, c.said)
+			require.Equal(t, c.want, m.slots[0].trustedUntil, name)
+		}
+		m.slots[0].link = nil
+		m.confirm(0, conn.SlotOwner{Endpoint: "a", Confirmed: since + time.Second, Epoch: "7"})
+		require.Equal(t, c.want, m.slots[0].trustedUntil, "nobody is connected")
 	}
 }
