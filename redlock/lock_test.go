@@ -427,26 +427,24 @@ func TestLockWithoutAQuorumDoesNotLookHeld(t *testing.T) {
 
 // A waiter that was cancelled knows that the lock is held, though it only looked.
 func TestCancelledWaiterSaysThatItIsHeld(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
-	for i := range 3 {
-		command(t, masters, i, "SET", "k", "another's")
-	}
-	for range 3 { // from the second on the key is known to be contended
-		ctx, cancel := context.WithCancel(t.Context())
-		errs := make(chan error, 2)
-		for range cap(errs) {
-			go func() { errs <- c.NewMutex("k", 30*time.Second).Lock(ctx) }()
+	notifying(t, 3, func(t *testing.T, c *Client, r *notifiedRounds) {
+		r.set(func(m *fakeMaster) { m.put("k", "another's", "3600000") }, 0, 1, 2)
+		for range 3 { // from the second on the key is known to be contended
+			ctx, cancel := context.WithCancel(t.Context())
+			errs := make(chan error, 2)
+			for range cap(errs) {
+				go func() { errs <- c.NewMutex("k", 30*time.Second).Lock(ctx) }()
+			}
+			settle()
+			require.EqualValues(t, 2, c.Stats().Waiting)
+			cancel()
+			for range cap(errs) {
+				err := <-errs
+				require.ErrorIs(t, err, context.Canceled)
+				require.ErrorIs(t, err, ErrHeld)
+			}
 		}
-		require.Eventually(t, func() bool { return c.Stats().Waiting == 2 && anySleeps(c, "k") }, hanging, 5*time.Millisecond)
-		cancel()
-		for range cap(errs) {
-			err := conntest.Soon(t, "a waiter leaves", errs)
-			require.ErrorIs(t, err, context.Canceled)
-			require.ErrorIs(t, err, ErrHeld)
-		}
-	}
+	})
 }
 
 // A waiter that leaves a queue whose first was refused, and has looked since, gets the votes.
