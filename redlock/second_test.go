@@ -233,6 +233,39 @@ func TestUnlockSaysWhatTheSecondSays(t *testing.T) {
 	})
 }
 
+// Nobody waits for the second lock of a Release, and that is no failure. A loss that it has found all the same is told, with
+// what it said.
+func TestAReleaseTellsOfASecondThatWasLost(t *testing.T) {
+	var said []error
+	observers := onEvent(EventRound, func(e *Event) {
+		if e.Op == opUnlock {
+			said = append(said, e.Err)
+		}
+	})
+	simulated(t, 3, Config{Observers: observers}, func(t *testing.T, c *Client, r *fakeRounds) {
+		s := newOther(time.Millisecond)
+		m := c.NewMutex("k", ttl, WithSecond(s))
+		for n := range 4 {
+			err := fmt.Errorf("other: %w", context.Canceled)
+			if n%2 == 0 {
+				err = fmt.Errorf("other: %w, %w", ErrNotHeld, context.Canceled)
+			}
+			require.NoError(t, m.Lock(t.Context()))
+			s.set(func(s *otherSystem) { s.refusal = err })
+			require.NoError(t, m.Release())
+			settle()
+			require.Len(t, said, n+1)
+			if n%2 == 0 {
+				require.ErrorIs(t, said[n], ErrNotHeld)
+				require.ErrorContains(t, said[n], "other: ")
+			} else {
+				require.NoError(t, said[n])
+			}
+			s.set(func(s *otherSystem) { s.refusal, s.queues = nil, map[string][]*otherLock{} })
+		}
+	})
+}
+
 // An end at any moment, of the context or of the client, leaves nothing.
 func TestAnEndAtAnyMomentLeavesNothingOfEither(t *testing.T) {
 	for _, end := range []string{"context", "unlock", "masters"} {
