@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/redlock/redlocktest"
@@ -262,6 +264,24 @@ func TestAReleaseTellsOfASecondThatWasLost(t *testing.T) {
 				require.NoError(t, said[n])
 			}
 			s.set(func(s *otherSystem) { s.refusal, s.queues = nil, map[string][]*otherLock{} })
+		}
+	})
+}
+
+// Nothing of a second lock stays once it is released, though its lock on the masters would have been valid for long.
+func TestASecondThatIsReleasedIsForgotten(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		s := newOther(time.Millisecond)
+		m := c.NewMutex("k", time.Hour, WithSecond(s))
+		for range 2 {
+			require.NoError(t, m.Lock(t.Context()))
+			l, _ := s.holder("k")
+			second := weak.Make(l)
+			l = nil
+			require.NoError(t, m.Unlock(t.Context()))
+			settle()
+			runtime.GC()
+			require.Nil(t, second.Value(), "a timer or a context has it")
 		}
 	})
 }

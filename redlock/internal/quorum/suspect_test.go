@@ -594,3 +594,22 @@ func TestWhatIsOwedIsAskedForFromItsBeginning(t *testing.T) {
 	s.Sent(1<<1, 70, 80) // nothing else can be answered
 	asks(1<<1, 1<<0, 70, 80)
 }
+
+// A master of which no answer was expected any more, and that has answered, owes what it is sent from then on as any other.
+func TestWhoHasAnsweredAfterAllIsAskedAbout(t *testing.T) {
+	one := mux.Set(0).With(1)
+	s := NewSets(one, 1, 2)
+	for at := time.Duration(10); at < 30; at += 10 { // a second time, too
+		s.Heard(0, 0, one)
+		open, lost := s.Asks()
+		require.Zero(t, open.To)
+		require.Equal(t, one, lost.To)
+		s.Heard(one, 0, 0)
+		open, lost = s.Asks()
+		require.Zero(t, open.To|lost.To)
+		s.Sent(one, at, at+1)
+		open, lost = s.Asks()
+		require.Equal(t, mux.Sent{To: one, First: at, Last: at + 1}, open)
+		require.Zero(t, lost.To)
+	}
+}
