@@ -583,6 +583,10 @@ func TestASecondThatComesTooLateIsReleased(t *testing.T) {
 			r.set(func(m *fakeMaster) { m.frozen = true }, 0, 1, 2)
 			time.AfterFunc(2*ttl, func() { r.set(func(m *fakeMaster) { m.frozen = false }, 0, 1, 2) })
 		},
+		"the masters are down, and each renewal fails at once": func(m *Mutex, r *fakeRounds, s *otherSystem) {
+			r.set(fail, 0, 1, 2)
+			time.AfterFunc(2*ttl, func() { r.set(func(m *fakeMaster) { m.down = nil }, 0, 1, 2) })
+		},
 		"another unlocks":  func(m *Mutex, r *fakeRounds, s *otherSystem) { m.Unlock(context.Background()) },
 		"its session ends": func(m *Mutex, r *fakeRounds, s *otherSystem) { s.expire("k") },
 	} {
