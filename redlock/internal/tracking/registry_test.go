@@ -79,15 +79,17 @@ func TestWaiterIsNotifiedOfItsKey(t *testing.T) {
 // A waiter for a permit is notified of each slot, and of no lock with another number of them.
 func TestWaiterForAPermitIsNotifiedOfItsSlots(t *testing.T) {
 	r := registry()
-	l := listens(t, r, 2, 2, "{k}:permit:")
+	l := listens(t, r, 3, 2, "{k}:permit:")
 	changed := func(slot string) {
 		for master := range 2 {
 			r.Push(master, []byte("{k}:permit:"+slot))
 		}
 	}
+	for _, another := range []string{"2/4", "2/2", "1/1"} {
+		changed(another)
+		require.False(t, l.TakeNotified(), another)
+	}
 	changed("2/3")
-	require.False(t, l.TakeNotified())
-	changed("2/2")
 	require.True(t, l.TakeNotified())
 }
 
