@@ -292,10 +292,8 @@ func (h *Lock) install(k *round.Call, until, now time.Duration) (replaced []byte
 	if len(h.token()) > 0 {
 		replaced = slices.Clone(h.token())
 	}
-	*h.tokenText, h.fence = append(h.token()[:0], k.Token...), k.Fence
-	h.until, h.takenAt, h.lost, h.told, h.staysUntil = until, now, false, 0, 0
-	h.relay, h.shown = nil, false
-	h.sets = k.Sets
+	h.empty()
+	*h.tokenText, h.fence, h.until, h.takenAt, h.sets = append(h.token(), k.Token...), k.Fence, until, now, k.Sets
 	h.pins++
 	h.lingersUntil = clock.After(h.spec.Term.Started(until), h.spec.MinHold)
 	h.lease.begin(until)
@@ -314,9 +312,8 @@ func (h *Lock) receive(r *relay, now time.Duration) bool {
 	if h.until > r.until || h.keepAlives != nil || h.backing != nil {
 		return false
 	}
-	*h.tokenText, h.fence = append(h.token()[:0], r.token...), r.fence
-	h.until, h.takenAt, h.lost, h.told, h.staysUntil = r.until, now, false, 0, 0
-	h.relay, h.shown, h.lingersUntil = r, false, 0
+	h.empty()
+	*h.tokenText, h.fence, h.until, h.takenAt, h.relay = append(h.token(), r.token...), r.fence, r.until, now, r
 	h.pins++
 	h.lease.begin(r.until)
 	h.attemptLease.end()
@@ -378,10 +375,15 @@ func (h *Lock) reset() (keeps *KeepAlive, second *backing) {
 	keeps, second = h.keepAlives, h.backing
 	h.lease.end()
 	h.attemptLease.end()
-	*h.tokenText, h.fence, h.until, h.takenAt, h.lingersUntil, h.lost, h.keepAlives, h.backing = h.token()[:0], 0, 0, 0, 0, false, nil, nil
-	h.relay, h.shown, h.told, h.staysUntil = nil, false, 0, 0
-	h.sets = quorum.Sets{}
+	h.empty()
 	return keeps, second
+}
+
+// empty forgets what the hold knows of its lock, but for the leases, and for the pins of those who are still to look at it. It
+// keeps the token's memory. mu is held.
+func (h *Lock) empty() {
+	*h.tokenText, h.fence, h.until, h.takenAt, h.lingersUntil, h.staysUntil = h.token()[:0], 0, 0, 0, 0, 0
+	h.lost, h.shown, h.told, h.relay, h.sets, h.keepAlives, h.backing = false, false, 0, nil, quorum.Sets{}, nil, nil
 }
 
 // memory returns what is remembered of the token's sets. mu is held.

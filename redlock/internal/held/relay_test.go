@@ -5,14 +5,17 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/round"
 	"github.com/stretchr/testify/require"
 )
 
-// nearMasters are masters of which only the round trip is asked.
+// nearMasters are masters of which the round trip is asked, and who has answered: nobody has.
 type nearMasters struct{ round.Mux }
 
 func (nearMasters) RTT() time.Duration { return time.Millisecond }
+
+func (nearMasters) Heard(mux.Sent) (answered, soon, never mux.Set) { return 0, 0, 0 }
 
 func TestARelayOfThePoolIsAsNew(t *testing.T) {
 	all := &relays{core: &Core{Round: &round.Core{Mux: nearMasters{}}, Now: func() time.Duration { return time.Hour }}}
