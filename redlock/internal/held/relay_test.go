@@ -34,3 +34,55 @@ func TestARelayOfThePoolIsAsNew(t *testing.T) {
 		"trust", "round", "line.Call", "line.name", // as they are asked
 	))
 }
+
+// A hold takes over what it is given unless it has a lock that is valid for longer, or that others rely on.
+func TestWhatAHoldHasIsNotGivenAway(t *testing.T) {
+	const now = time.Hour
+	for name, c := range map[string]struct {
+		has  func(h *Lock)
+		want bool
+	}{
+		"nothing":                    {func(*Lock) {}, true},
+		"a lock that ends then":      {func(h *Lock) { h.until = now + 2*time.Second }, true},
+		"a lock that ends later":     {func(h *Lock) { h.until = now + 2*time.Second + 1 }, false},
+		"a lock that is kept":        {func(h *Lock) { h.keepAlives = new(KeepAlive) }, false},
+		"a lock with its second one": {func(h *Lock) { h.backing = new(backing) }, false},
+		"one that was lost, and was to stay": {func(h *Lock) {
+			h.until, h.lost, h.shown, h.told, h.staysUntil, h.lingersUntil = now-1, true, true, toldLoss|toldGone, 2*now, 2*now
+		}, true},
+	} {
+		h := newHold()
+		c.has(h)
+		before := *h.tokenText
+		r := &relay{token: []byte("token"), fence: 7, until: now + 2*time.Second}
+		require.Equal(t, c.want, h.receive(r, now), name)
+		if !c.want {
+			require.Equal(t, before, *h.tokenText, name)
+			require.Zero(t, h.pins, name)
+			continue
+		}
+		fresh := newHold()
+		require.True(t, fresh.receive(r, now))
+		require.Equal(t, "token", string(h.token()))
+		require.Empty(t, conntest.Differs(h, fresh, "tokenText", "lease"), name)
+	}
+}
+
+// A relay whose lock is lost, be it for its holder alone, gives it to nobody any more.
+func TestARelayThatIsOverGivesNothing(t *testing.T) {
+	const now, until = time.Hour, time.Hour + 2*time.Second
+	for name, ends := range map[string]func(r *relay, h *Lock){
+		"lost":               func(r *relay, _ *Lock) { r.lost.Store(true) },
+		"lost by who has it": func(_ *relay, h *Lock) { h.lose([]byte("token"), now) },
+		"over":               func(r *relay, _ *Lock) { r.over = true },
+	} {
+		h := newHold()
+		r := &relay{of: &relays{core: &Core{}}, spec: &h.spec, token: []byte("token"), until: until}
+		r.running.Store(true) // no goroutine is begun
+		require.True(t, r.give(new(release), until, 0), name)
+		require.True(t, h.receive(r, now))
+		ends(r, h)
+		require.False(t, r.give(new(release), until, 0), name)
+		require.Len(t, r.waiting, 1)
+	}
+}

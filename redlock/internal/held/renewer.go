@@ -546,8 +546,8 @@ func (r *renewer) makeBurst(now time.Duration) *burst {
 		h.mu.Lock()
 		ours := h.hasKeepAlive(k)
 		if s := h.subscription(); ours && s != nil {
-			notified := false
-			if x.reason, notified = s.begin(now); notified {
+			if s.begin(now) {
+				x.reason = s.Changed()
 				r.core.counts.RenewalsNotified.Add(1)
 			}
 			x.subscription = s

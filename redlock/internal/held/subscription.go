@@ -40,18 +40,16 @@ func askFrom(takenAt time.Duration) time.Duration {
 	return (takenAt + notifyAfter + notifyGrid - 1).Truncate(notifyGrid)
 }
 
-// begin notes that a renewal is about to be posted, and returns the masters whose notifications are its reason, if
-// they are. notified says that they are.
-func (s *heldSubscription) begin(now time.Duration) (reason mux.Set, notified bool) {
+// begin notes that a renewal is about to be posted, and reports whether what masters have notified of is its reason.
+func (s *heldSubscription) begin(now time.Duration) (notified bool) {
 	if notified = s.wantedAt != 0 && now >= s.wantedAt; notified {
 		if now-s.notUntil >= s.pause { // there was no change for a while
 			s.pause = tracking.NotifyPause
 		}
 		s.notUntil = now + s.pause
-		reason = s.Changed()
 	}
 	s.wantedAt = 0
-	return reason, notified
+	return notified
 }
 
 // end notes the votes of a renewal for that reason. The pause grows if a master has notified and had the lock all the
