@@ -20,15 +20,18 @@ import (
 )
 
 // A fickle vault gives out a password that the masters refuse, twice of three times. What it
-// gives out is about to end.
-type fickle struct{ refused, taken atomic.Int64 }
+// gives out is about to end. It never does so more often in a row, however many dials there were: the
+// pause after a refusal doubles.
+type fickle struct{ refused, taken, row atomic.Int64 }
 
 func (v *fickle) ask(context.Context, string) (conn.Credentials, error) {
 	c := conn.Credentials{Username: "ann", Password: conn.NewSecret("first"), Until: time.Now().Add(time.Millisecond)}
-	if v.taken.Load() > 3 && v.refused.Load() < 2*v.taken.Load() { // the first dials are served
+	if v.taken.Load() > 3 && v.row.Load() < 2 { // the first dials are served
+		v.row.Add(1)
 		v.refused.Add(1)
 		c.Password = conn.NewSecret("wrong")
 	} else {
+		v.row.Store(0)
 		v.taken.Add(1)
 	}
 	return c, nil
