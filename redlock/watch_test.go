@@ -93,6 +93,16 @@ func TestWatchTellsWhoLeads(t *testing.T) {
 	}
 }
 
+// watchLooks is how often a simulated master was asked by a watcher of the key "k".
+func watchLooks(r *fakeRounds, master int) (n int) {
+	for _, line := range r.logs(master) {
+		if line == "watch k" {
+			n++
+		}
+	}
+	return n
+}
+
 // The masters are asked seldom if they can notify, and at once if they do.
 func TestWatchAsksWhenItIsNotified(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -100,14 +110,7 @@ func TestWatchAsksWhenItIsNotified(t *testing.T) {
 		telling(all[0], r)
 		next, stop := watched(t, all[0], "k")
 		next()
-		looks := func() (n int) {
-			for _, line := range r.logs(0) {
-				if line == "watch k" {
-					n++
-				}
-			}
-			return n
-		}
+		looks := func() int { return watchLooks(r, 0) }
 		time.Sleep(time.Minute)
 		require.LessOrEqual(t, looks(), 7)
 		require.GreaterOrEqual(t, looks(), 3, "a master that hangs tells nothing")
@@ -137,12 +140,7 @@ func TestWatchDoesNotRelyOnTheSilent(t *testing.T) {
 			require.Equal(t, news{}, next(), "nobody")
 			time.Sleep(time.Minute)
 			stop()
-			looks := 0
-			for _, line := range r.logs(1) {
-				if line == "watch k" {
-					looks++
-				}
-			}
+			looks := watchLooks(r.fakeRounds, 1)
 			require.Equal(t, silent, looks > 7, "%d looks", looks)
 		})
 	}

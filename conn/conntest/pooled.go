@@ -3,6 +3,7 @@ package conntest
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"unsafe"
 )
@@ -76,14 +77,9 @@ func each(v reflect.Value, path string, but []string, do func(f reflect.Value, i
 	if t.PkgPath() == "sync" {
 		return
 	}
-next:
 	for i := range t.NumField() {
-		path := strings.TrimPrefix(path+"."+t.Field(i).Name, ".")
-		for _, b := range but {
-			if path == b {
-				continue next
-			}
+		if path := strings.TrimPrefix(path+"."+t.Field(i).Name, "."); !slices.Contains(but, path) {
+			do(reflect.NewAt(t.Field(i).Type, unsafe.Pointer(v.Field(i).UnsafeAddr())).Elem(), i, path)
 		}
-		do(reflect.NewAt(t.Field(i).Type, unsafe.Pointer(v.Field(i).UnsafeAddr())).Elem(), i, path)
 	}
 }

@@ -106,13 +106,12 @@ func TestReleaseTakesReadersAndPermitsByTheirTokens(t *testing.T) {
 // other, so each time the holder still has it on the others. Here each master has it again before its answer is read.
 func TestReleaseOutlastsAHolderThatRepairsItsLock(t *testing.T) {
 	t.Parallel()
-	masters, _ := started(t, 3)
+	masters := redlocktest.Start(t, 3)
 	for name, repairs := range map[string]int64{"twice": 2, "always": math.MaxInt64} {
 		t.Run(name, func(t *testing.T) {
+			onAll(t, masters, "SET", name, "token", "PX", "3600000")
 			var fronts []string
 			for i := range masters.N() {
-				_, err := masters.Do(i, "SET", name, "token", "PX", "3600000")
-				require.NoError(t, err)
 				var done atomic.Int64
 				fronts = append(fronts, conntest.Listen(t, func(c net.Conn) {
 					master, err := net.Dial("tcp", masters.Addr(i))
