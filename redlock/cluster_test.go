@@ -129,11 +129,12 @@ func TestOneOfThreeClustersLosesItsMaster(t *testing.T) {
 			reaches(t, c, i, "up")
 		}
 		load.goesOn("after " + fmt.Sprint(how))
-		require.Eventually(t, func() bool { // the next one is to lose it, and then two must have it
+		require.Eventually(t, func() bool {
 			token, err := clusters.Nodes(i).Do(1, "GET", locks+"held")
 			return held.Err() != nil || err == nil && token == m.Token()
 		}, time.Minute, 5*time.Millisecond)
 		require.NoError(t, context.Cause(held))
+		redlock.Confirmed(t, m) // the next one is to lose it, and then the yes of two must count
 	}
 	require.ErrorIs(t, b.NewMutex("held", ttl).TryLock(t.Context()), redlock.ErrHeld)
 }
