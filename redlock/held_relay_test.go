@@ -823,3 +823,23 @@ func TestALockThatIsGivenWaitsForNoQuestionThatComes(t *testing.T) {
 	require.NoError(t, soon(t, left))
 	require.NoError(t, next.Unlock(t.Context()))
 }
+
+// A lock that went from holder to holder, and that another attempt of its Mutex replaces, leaves its relay.
+func TestARelayEndsWithTheLockThatIsReplaced(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, _ *fakeRounds) {
+		first, m := taken(t, c), c.NewMutex("k", ttl)
+		locked := make(chan error)
+		go func() { locked <- m.Lock(t.Context()) }()
+		synctest.Wait()
+		require.NoError(t, first.Unlock(t.Context()))
+		require.NoError(t, <-locked)
+		released := hidden[bool](&m.hold, "relay", "released")
+		require.False(t, *released)
+		k := c.round.Take()
+		k.Token = append(k.Token[:0], "of another attempt"...)
+		require.True(t, c.held.Install(&m.hold, k, c.now()+2*ttl, c.now()))
+		require.True(t, *released)
+		m.hold.Unpin()
+		require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
+	})
+}

@@ -139,7 +139,7 @@ func (r *fakeRounds) serve(t testing.TB, cfg Config) (*Client, *fakeRounds) {
 	}
 	c := newClient(cfg, r, r.now)
 	c.events.tellAtOnce()
-	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	t.Cleanup(func() { ends(t, c) })
 	return c, r
 }
 
@@ -712,7 +712,7 @@ type notifiedRounds struct {
 func another(t testing.TB, r *fakeRounds, cfg Config) (*Client, *notifiedRounds) {
 	told := &notifiedRounds{fakeRounds: r}
 	told.client = newClient(cfg, told, r.now)
-	t.Cleanup(func() { told.client.Close() })
+	t.Cleanup(func() { ends(t, told.client) })
 	return told.client, told
 }
 
@@ -929,6 +929,14 @@ func simulated(t *testing.T, n int, cfg Config, f func(t *testing.T, c *Client, 
 		}
 		f(t, c, r)
 	})
+}
+
+// ends closes a client, which then keeps nothing alive, and is notified of nothing.
+func ends(t testing.TB, c *Client) {
+	require.NoError(t, c.Close())
+	kept, _ := c.held.Size()
+	require.Zero(t, kept, "KeepAlives are left")
+	require.Empty(t, c.tracking.Keys(), "subscriptions are left")
 }
 
 // asAtTheStart requires that nothing is left of what clients did, neither with them nor on the masters: no key, no entry in

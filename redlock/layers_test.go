@@ -158,7 +158,7 @@ var testedElsewhere = map[string]string{
 	"internal/line/doc":           "it says what the package is",
 	"internal/processes":          "redlocktest starts and ends its servers with it, and its tests look at that",
 	"internal/quorum/doc":         "it says what the package is",
-	"internal/round/core":         "core_test.go has how rounds end, and quorum_fence_test.go, hold_extension_test.go and wait_test.go make each kind of round",
+	"internal/round/core":         "core_test.go has how rounds end, and quorum_fence_test.go, held_extension_test.go and wait_test.go make each kind of round",
 	"internal/round/doc":          "it says what the package is",
 	"internal/round/spec":         "option_test.go has what goes together, and kind_*_test.go what comes of it",
 	"internal/skew":               "a variable that tests set",

@@ -188,8 +188,8 @@ func TestSlogObserverTellsOfFailingRenewalsOnce(t *testing.T) {
 		defer stop()
 		for outage := range uint64(2) {
 			r.set(fail, all(3)...)
-			for c.Stats().RenewalsFailed < 3*(outage+1) {
-				time.Sleep(time.Millisecond)
+			for began := r.now(); c.Stats().RenewalsFailed < 3*(outage+1); time.Sleep(time.Millisecond) {
+				require.Less(t, r.now()-began, ttl, "the lock has ended before there were three renewals")
 			}
 			r.set(func(m *fakeMaster) { m.down = nil }, all(3)...)
 			time.Sleep(ttl)

@@ -307,9 +307,23 @@ func TestObserverIsToldOfALockThatIsGivenBack(t *testing.T) {
 		time.Sleep(2 * ttl)
 		require.NoError(t, m.TryLock(t.Context()), "the one that has ended is given back")
 		require.Len(t, back, 2)
-		require.NoError(t, m.Unlock(t.Context()))
+		k := c.round.Take()
+		k.Token = append(k.Token[:0], "of another attempt"...)
+		require.True(t, c.held.Install(&m.hold, k, c.now()+2*ttl, c.now()))
+		m.hold.Unpin()
+		require.Len(t, back, 3, "the one that another attempt has replaced")
+		require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
+		require.Equal(t, locked, back)
+
+		first, heir := taken(t, c), c.NewMutex("k", ttl, WithToken("of another process"))
+		given := make(chan error)
+		go func() { given <- heir.Lock(t.Context()) }()
+		synctest.Wait()
+		require.NoError(t, first.Unlock(t.Context()))
+		require.NoError(t, <-given)
+		require.Len(t, back, 4, "the one that was known, when another was handed over")
+		require.NoError(t, heir.Unlock(t.Context()))
 	})
-	require.Equal(t, locked[:2], back)
 }
 
 // A lock that was given back when its second lock was lost is not let go of again.

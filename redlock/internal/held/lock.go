@@ -277,47 +277,66 @@ func (h *Lock) lingerTime(read func() time.Duration) time.Duration {
 	return max(0, (h.lingersUntil - now + time.Millisecond - 1).Truncate(time.Millisecond))
 }
 
-// install makes it the hold of a lock that the call has just taken. ok is false, and nothing is changed, if
-// another attempt has taken a lock meanwhile: if that lock's validity ends later, even if it is over by now; if it
-// has KeepAlives or a second lock; or if several can hold the lock and that one is held, as a hold has one.
-//
-// replaced is the token that the hold had; nil if none. Some masters may have it still: several can hold the lock, and one
-// was handed over; or a quorum has lost a lock that another attempt has taken meanwhile.
-func (h *Lock) install(k *round.Call, until, now time.Duration) (replaced []byte, ok bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// A former is the lock that a hold had when it got the next one. Some masters may have it still: several can hold the lock,
+// and one was handed over; or a quorum has lost it, and another attempt has taken the lock meanwhile.
+type former struct {
+	token  []byte // nil if the hold had none
+	in     *relay // that it was in; nil for none
+	untold bool   // the Observers are to hear that it is let go of
+}
+
+// replace makes it the hold of a lock with that token, and pins it. ok is false, and nothing is changed, if it has a lock that
+// stays: one whose validity ends later, even if it is over by now; one that has KeepAlives or a second lock; or one that is
+// held if several can hold the lock, as a hold has one. The caller must give back what the hold had. mu is held.
+func (h *Lock) replace(token []byte, until, now time.Duration) (had former, ok bool) {
 	if h.until > until || h.keepAlives != nil || h.backing != nil || h.spec.Plural() && h.state(now) == stateHeld {
-		return nil, false
+		return former{}, false
 	}
 	if len(h.token()) > 0 {
-		replaced = slices.Clone(h.token())
+		had = former{slices.Clone(h.token()), h.relay, h.told&toldGone == 0}
 	}
 	h.empty()
-	*h.tokenText, h.fence, h.until, h.takenAt, h.sets = append(h.token(), k.Token...), k.Fence, until, now, k.Sets
+	*h.tokenText, h.until, h.takenAt = append(h.token(), token...), until, now
 	h.pins++
-	h.lingersUntil = clock.After(h.spec.Term.Started(until), h.spec.MinHold)
 	h.lease.begin(until)
+	return had, true
+}
+
+// giveBack releases the lock, which the hold h has no more. No lock is held.
+func (f former) giveBack(c *Core, h *Lock) {
+	if f.token == nil {
+		return
+	}
+	if f.untold {
+		c.Teller.LetGo(h.spec.Key, f.token, true)
+	}
+	f.in.giveBack(c, &h.spec, f.token, h.spec.MinHold)
+}
+
+// install makes it the hold of a lock that the call has just taken: see replace.
+func (h *Lock) install(k *round.Call, until, now time.Duration) (had former, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if had, ok = h.replace(k.Token, until, now); !ok {
+		return had, false
+	}
+	h.fence, h.sets = k.Fence, k.Sets
+	h.lingersUntil = clock.After(h.spec.Term.Started(until), h.spec.MinHold)
 	if k.LeaseEpoch != 0 && h.attemptLease.epoch.Load() == k.LeaseEpoch {
 		h.attemptLease.ends.Store(int64(until))
 	} else { // the attempt lease is another attempt's, or the former lock's
 		h.attemptLease.end()
 	}
-	return replaced, true
+	return had, true
 }
 
-// receive makes it the hold of a lock that is handed over to it within this process. It returns false, and changes
-// nothing, if it has another lock meanwhile. It pins the hold, until whoever takes the lock over has looked whether a
-// group has switched: meanwhile another goroutine can unlock the same Mutex. mu is held, and that of the relay.
-func (h *Lock) receive(r *relay, now time.Duration) bool {
-	if h.until > r.until || h.keepAlives != nil || h.backing != nil {
-		return false
+// receive makes it the hold of a lock that is handed over to it within this process: see replace. mu is held, and the relay's.
+func (h *Lock) receive(r *relay, now time.Duration) (had former, ok bool) {
+	if had, ok = h.replace(r.token, r.until, now); ok {
+		h.fence, h.relay = r.fence, r
+		h.attemptLease.end()
 	}
-	h.empty()
-	*h.tokenText, h.fence, h.until, h.takenAt, h.relay = append(h.token(), r.token...), r.fence, r.until, now, r
-	h.pins++
-	h.lease.begin(r.until)
-	h.attemptLease.end()
-	return true
+	return had, ok
 }
 
 // stays reports whether the lock may stay in this process when it is unlocked. It may not if a round or an attempt can

@@ -99,7 +99,7 @@ func installed(t *testing.T, h *Lock, k *round.Call, until time.Duration, replac
 	t.Helper()
 	had, ok := h.install(k, until, 1)
 	require.True(t, ok)
-	require.Equal(t, replaced, had)
+	require.Equal(t, replaced, had.token)
 }
 
 func TestAHoldWithASecondLockIsNotInstalledOver(t *testing.T) {

@@ -96,16 +96,14 @@ func (ls *Locks) Size() (kept, listed int) {
 }
 
 // Install makes the hold that of a lock that the call has just taken, and that is valid until then. It returns false if
-// another attempt has taken a lock meanwhile that stays: see Lock.install. It releases the lock that the hold had. It pins
+// another attempt has taken a lock meanwhile that stays: see Lock.replace. It releases the lock that the hold had. It pins
 // the hold, until the attempt has looked whether a group has switched.
 func (ls *Locks) Install(h *Lock, k *round.Call, until, now time.Duration) bool {
-	replaced, ok := h.install(k, until, now)
+	had, ok := h.install(k, until, now)
 	if !ok {
 		return false
 	}
-	if replaced != nil {
-		ls.core.Round.SendRelease(&h.spec, replaced, h.spec.MinHold)
-	}
+	had.giveBack(&ls.core, h)
 	ls.rechecker.add(h)
 	return true
 }
@@ -120,7 +118,9 @@ func (ls *Locks) TakeOver(ctx context.Context, h *Lock, given *line.Given, canSw
 	if canSwitch {
 		token = slices.Clone(in.token) // before it is taken: the relay can be another lock's then
 	}
-	if taken = in.take(ctx, h); taken {
+	had, taken := in.take(ctx, h)
+	if taken {
+		had.giveBack(&ls.core, h)
 		ls.rechecker.add(h)
 	} else {
 		in.GiveBack(&h.spec)

@@ -205,18 +205,21 @@ func (r *relay) give(rel *release, until time.Duration, switches uint64) bool {
 }
 
 // take puts the lock into the hold of the waiter that it was given to. It reports whether it has.
-func (r *relay) take(ctx context.Context, h *Lock) bool {
+func (r *relay) take(ctx context.Context, h *Lock) (had former, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := r.of.core.Now()
-	if r.lost.Load() || r.spec.Numbers != nil && r.fence == 0 || !r.spec.Fresh(r.until, now) || !h.receive(r, now) {
-		return false
+	if r.lost.Load() || r.spec.Numbers != nil && r.fence == 0 || !r.spec.Fresh(r.until, now) {
+		return had, false
+	}
+	if had, ok = h.receive(r, now); !ok {
+		return had, false
 	}
 	r.holder = h
 	r.of.core.Teller.HandedOver(ctx, r.spec.Key, h.token(), h.fence, h.left(now))
-	return true
+	return had, true
 }
 
 // end releases the lock on the masters while the goroutine runs. The releases that wait share that round. It is judged

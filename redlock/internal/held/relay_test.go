@@ -47,22 +47,29 @@ func TestWhatAHoldHasIsNotGivenAway(t *testing.T) {
 		"a lock that ends later":     {func(h *Lock) { h.until = now + 2*time.Second + 1 }, false},
 		"a lock that is kept":        {func(h *Lock) { h.keepAlives = new(KeepAlive) }, false},
 		"a lock with its second one": {func(h *Lock) { h.backing = new(backing) }, false},
+		"one of several that is held": {func(h *Lock) {
+			h.spec.Traits, h.until, *h.tokenText = &round.Traits{Reader: true}, now+1, []byte("other")
+		}, false},
+		"one that another process has handed over": {func(h *Lock) { h.Know("other") }, true},
 		"one that was lost, and was to stay": {func(h *Lock) {
 			h.until, h.lost, h.shown, h.told, h.staysUntil, h.lingersUntil = now-1, true, true, toldLoss|toldGone, 2*now, 2*now
 		}, true},
 	} {
 		h := newHold()
 		c.has(h)
-		before := *h.tokenText
+		before := string(*h.tokenText)
 		r := &relay{token: []byte("token"), fence: 7, until: now + 2*time.Second}
-		require.Equal(t, c.want, h.receive(r, now), name)
+		had, ok := h.receive(r, now)
+		require.Equal(t, c.want, ok, name)
 		if !c.want {
-			require.Equal(t, before, *h.tokenText, name)
+			require.Equal(t, before, string(*h.tokenText), name)
 			require.Zero(t, h.pins, name)
 			continue
 		}
+		require.Equal(t, before, string(had.token), "what is to be given back")
 		fresh := newHold()
-		require.True(t, fresh.receive(r, now))
+		_, ok = fresh.receive(r, now)
+		require.True(t, ok)
 		require.Equal(t, "token", string(h.token()))
 		require.Empty(t, conntest.Differs(h, fresh, "tokenText", "lease"), name)
 	}
@@ -80,7 +87,8 @@ func TestARelayThatIsOverGivesNothing(t *testing.T) {
 		r := &relay{of: &relays{core: &Core{}}, spec: &h.spec, token: []byte("token"), until: until}
 		r.running.Store(true) // no goroutine is begun
 		require.True(t, r.give(new(release), until, 0), name)
-		require.True(t, h.receive(r, now))
+		_, ok := h.receive(r, now)
+		require.True(t, ok)
 		ends(r, h)
 		require.False(t, r.give(new(release), until, 0), name)
 		require.Len(t, r.waiting, 1)

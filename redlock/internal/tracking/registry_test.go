@@ -91,6 +91,13 @@ func TestWaiterForAPermitIsNotifiedOfItsSlots(t *testing.T) {
 	}
 	changed("2/3")
 	require.True(t, l.TakeNotified())
+	for _, slot := range []string{"1/3", "2/3", "3/3"} { // one master says so, and another says nothing any more
+		l.Listen(3, 2, "{k}:permit:")
+		r.Push(0, []byte("{k}:permit:"+slot))
+		require.False(t, l.TakeNotified(), slot)
+		r.Disconnected(1)
+		require.True(t, l.TakeNotified(), slot)
+	}
 }
 
 // Several may want to be told of one key, some of other keys, too. Whoever leaves takes nobody along, and may use the memory
