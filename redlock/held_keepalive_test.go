@@ -114,10 +114,10 @@ func TestMaxLifetimeEndsTheContext(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m := taken(t, c, WithMaxLifetime(10*time.Second))
 		since := r.now()
-		held, stop := m.KeepAlive(t.Context())
+		_, stop := m.KeepAlive(t.Context())
 		time.Sleep(4 * time.Second)
 		stop() // the next one goes on from there
-		held, _ = m.KeepAlive(t.Context())
+		held, _ := m.KeepAlive(t.Context())
 		conntest.Soon(t, "the context ends", held.Done())
 		require.InDelta(t, 10, (r.now() - since).Seconds(), 0.02)
 		var why *RoundError

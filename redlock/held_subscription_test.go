@@ -186,12 +186,18 @@ func TestLossThatTakesAMoment(t *testing.T) {
 
 // What was lost before the masters were asked is found when they are.
 func TestLossBeforeTheQuestion(t *testing.T) {
-	notifying(t, 5, func(t *testing.T, c *Client, r *notifiedRounds) {
-		_, ctx := keptFor(t, c, notifyAfter/2)
-		r.set(func(m *fakeMaster) { m.keys["k"] = fakeKey{"another's", m.r.clock() + time.Hour} }, 0, 1, 2)
-		after, _ := lostBy(t, r.fakeRounds, ctx)
-		require.Less(t, after, notifyAfter)
-	})
+	for _, lost := range []string{"k", "l", "m"} { // one of the keys, of which the lock has several
+		notifying(t, 5, func(t *testing.T, c *Client, r *notifiedRounds) {
+			var opts []Option
+			if lost != "k" {
+				opts = append(opts, WithKeys("l", "m"))
+			}
+			_, ctx := keptFor(t, c, notifyAfter/2, opts...)
+			r.set(func(m *fakeMaster) { m.keys[lost] = fakeKey{"another's", m.r.clock() + time.Hour} }, 0, 1, 2)
+			after, _ := lostBy(t, r.fakeRounds, ctx)
+			require.Less(t, after, notifyAfter, lost)
+		})
+	}
 }
 
 func TestOwnWritesAreNoNews(t *testing.T) {

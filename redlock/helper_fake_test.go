@@ -45,6 +45,7 @@ type fakeRounds struct {
 	drained bool                         // only releases are taken
 	tells   func(master int, key string) // is told of a change of what was read with CLIENT CACHING YES; nil if they cannot tell
 	ended   chan struct{}
+	looked  func() // is called before somebody looks at the clock
 }
 
 type fakeMaster struct {
@@ -144,6 +145,9 @@ func (r *fakeRounds) serve(t testing.TB, cfg Config) (*Client, *fakeRounds) {
 }
 
 func (r *fakeRounds) now() time.Duration {
+	if r.looked != nil {
+		r.looked()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.clock()

@@ -149,7 +149,6 @@ var testedElsewhere = map[string]string{
 
 	"internal/aged":               "redlocktest's masters are, and its aged_test.go looks at what clients make of them",
 	"internal/behind":             "observer_test.go and stats_test.go look at what it is told, and flight and the exporters of contrib use the doors",
-	"internal/census":             "holders_test.go, locks_test.go and watch_test.go take censuses, and so do the tests of the command",
 	"internal/held/core":          "it has no code",
 	"internal/held/doc":           "it says what the package is",
 	"internal/held/locks":         "it is the door, through which all tests of redlock go",

@@ -330,6 +330,31 @@ func TestShutdownWaitsForAnUnlock(t *testing.T) {
 	})
 }
 
+// An Unlock that begins while Shutdown looks through the locks is waited for as well: it is counted before its lock is gone.
+func TestShutdownWaitsForAnUnlockThatBeginsAsItLooks(t *testing.T) {
+	simulated(t, 3, Config{RoundTimeout: time.Second}, func(t *testing.T, c *Client, r *fakeRounds) {
+		ended := c.NewMutex("ended", time.Second)
+		require.NoError(t, ended.TryLock(t.Context()))
+		m := taken(t, c)
+		time.Sleep(2 * time.Second)
+		r.set(func(m *fakeMaster) { m.delay = 400 * time.Millisecond }, 0, 1, 2)
+		unlocked, begun := make(chan error, 1), false
+		r.looked = func() {
+			if begun || holdMu(ended).TryLock() {
+				if !begun {
+					holdMu(ended).Unlock()
+				}
+				return
+			}
+			begun = true // it looks at the first of its list
+			go func() { unlocked <- m.Unlock(t.Context()) }()
+			spin(t, "the lock is let go of", func() bool { return m.secretly() == "" })
+		}
+		require.NoError(t, c.Shutdown(t.Context()))
+		require.NoError(t, <-unlocked)
+	})
+}
+
 // A Lock that waits for its second lock gives up, and leaves nothing on the masters; a lock that has both is waited for.
 func TestShutdownWithASecond(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
