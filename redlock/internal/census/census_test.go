@@ -8,13 +8,14 @@ import (
 
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/quorum"
+	"github.com/redburst/redburst/resp"
 	"github.com/redburst/redburst/resp/resptest"
 	"github.com/stretchr/testify/require"
 )
 
 func array(of ...string) string { return fmt.Sprintf("*%d\r\n%s", len(of), strings.Join(of, "")) }
 
-func bulk(s string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s) }
+func bulk(s string) string { return string(resp.AppendBulkString(nil, s)) }
 
 func number(n int) string { return fmt.Sprintf(":%d\r\n", n) }
 

@@ -330,7 +330,9 @@ func (h *Lock) install(k *round.Call, until, now time.Duration) (had former, ok 
 	return had, true
 }
 
-// receive makes it the hold of a lock that is handed over to it within this process: see replace. mu is held, and the relay's.
+// receive makes it the hold of a lock that is handed over to it within this process: see replace. The pin stays until whoever
+// takes it over has looked whether a group has switched: meanwhile another goroutine can unlock the same Mutex. mu is held,
+// and the relay's.
 func (h *Lock) receive(r *relay, now time.Duration) (had former, ok bool) {
 	if had, ok = h.replace(r.token, r.until, now); ok {
 		h.fence, h.relay = r.fence, r

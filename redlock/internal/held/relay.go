@@ -204,7 +204,7 @@ func (r *relay) give(rel *release, until time.Duration, switches uint64) bool {
 	return true
 }
 
-// take puts the lock into the hold of the waiter that it was given to. It reports whether it has.
+// take puts the lock into the hold of the waiter that it was given to. It reports whether it has, and what the hold had.
 func (r *relay) take(ctx context.Context, h *Lock) (had former, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
