@@ -62,10 +62,9 @@ type LookResult struct {
 
 // A slotView is what the masters say of a key, or of a slot.
 type slotView struct {
-	free   mux.Set       // the masters where it is free
-	no     int           // the number of masters where it is another's
-	silent bool          // a master has not answered
-	at     time.Duration // when its TTLs will have passed on a majority; clock.Forever if never
+	free mux.Set       // the masters where it is free
+	no   int           // the number of masters where it is another's
+	at   time.Duration // when its TTLs will have passed on a majority; clock.Forever if never
 }
 
 // A view is what the masters say of a key, or of all slots. It is pooled.
@@ -124,7 +123,7 @@ func (ls *Looks) Find(ctx context.Context, s *round.Spec, w *Waiter) (slot int, 
 			if all[slot].free.Len() >= ls.quorum {
 				return slot, true
 			}
-			open = open || all[slot].silent && all[slot].no <= ls.core.Masters-ls.quorum
+			open = open || all[slot].no <= ls.core.Masters-ls.quorum
 		}
 		if !open {
 			break
@@ -164,9 +163,9 @@ func (ls *Looks) read(ctx context.Context, s *round.Spec, w *Waiter, into *view,
 		for slot := range into.slots {
 			seen, ttl, known := &into.slots[slot], v.Int, answered
 			if s.Slotted != nil {
-				elem, more := it.Next()
-				n, ok := elem.Int()
-				ttl, known = n, answered && more && ok
+				elem, _ := it.Next()
+				ttl, known = elem.Int()
+				known = known && answered
 			}
 			end := clock.Forever
 			switch {
@@ -179,7 +178,6 @@ func (ls *Looks) read(ctx context.Context, s *round.Spec, w *Waiter, into *view,
 					end = clock.After(clock.After(now, kind.Milliseconds(ttl)), ExpirySlack)
 				}
 			}
-			seen.silent = seen.silent || !known
 			into.ends[slot*n+i] = end
 		}
 		v.Reply = resp.Value{}

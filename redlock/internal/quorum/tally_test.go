@@ -23,6 +23,11 @@ const (
 	casts
 )
 
+var (
+	errDown       = errors.New("down")
+	refusedAnswer = &mux.ReplyError{Code: "ERR"}
+)
+
 func (b cast) vote() mux.Vote {
 	switch b {
 	case sayYes:
@@ -30,7 +35,7 @@ func (b cast) vote() mux.Vote {
 	case sayNo:
 		return mux.Vote{Verdict: mux.VerdictNo}
 	case sayError:
-		return mux.Vote{Verdict: mux.VerdictFailed, Err: errors.New("down")}
+		return mux.Vote{Verdict: mux.VerdictFailed, Err: errDown}
 	case sayGone:
 		return mux.Vote{Verdict: mux.VerdictNo, Int: kind.Gone}
 	}
@@ -207,4 +212,65 @@ func TestWhatASuspectHasIsDiscounted(t *testing.T) {
 	Discount(votes, mux.Set(0).With(0).With(1).With(2).With(3))
 	suspect := mux.Vote{Verdict: mux.VerdictFailed, Err: mux.ErrSuspect}
 	require.Equal(t, []mux.Vote{suspect, suspect, no, failed, yes, unbelieved}, votes)
+}
+
+// Who has answered, who has said what, and what a suspect's yes is worth, by what a master can answer. A round that was cut
+// short is undecided only while the open votes could have decided it.
+func TestWhatMastersHaveSaid(t *testing.T) {
+	answers := []struct {
+		vote                    mux.Vote
+		answered, yes, no, gone bool
+		suspect                 mux.Vote // what is left of it if the master is suspect
+	}{
+		{vote: mux.Vote{Verdict: mux.VerdictYes, Int: 7}, answered: true, yes: true, suspect: mux.Vote{Verdict: mux.VerdictFailed, Err: mux.ErrSuspect}},
+		{vote: mux.Vote{Verdict: mux.VerdictNo, Int: 9}, answered: true, no: true, suspect: mux.Vote{Verdict: mux.VerdictNo, Int: 9}},
+		{vote: mux.Vote{Verdict: mux.VerdictNo, Int: kind.Gone}, answered: true, no: true, gone: true, suspect: mux.Vote{Verdict: mux.VerdictNo, Int: kind.Gone}},
+		{vote: mux.Vote{Verdict: mux.VerdictFailed, Int: kind.Gone, Err: errDown}, suspect: mux.Vote{Verdict: mux.VerdictFailed, Int: kind.Gone, Err: errDown}},
+		{vote: mux.Vote{Verdict: mux.VerdictFailed, Int: 7, Err: errDown}, suspect: mux.Vote{Verdict: mux.VerdictFailed, Err: mux.ErrSuspect}},
+		{vote: mux.Vote{Verdict: mux.VerdictFailed, Err: refusedAnswer}, answered: true, suspect: mux.Vote{Verdict: mux.VerdictFailed, Err: refusedAnswer}},
+		{vote: mux.Vote{Verdict: mux.VerdictFailed, Err: mux.ErrUnexpected}, answered: true, suspect: mux.Vote{Verdict: mux.VerdictFailed, Err: mux.ErrUnexpected}},
+		{vote: mux.Vote{}, suspect: mux.Vote{}},
+		{vote: mux.Vote{Int: 7}, suspect: mux.Vote{Int: 7}},
+	}
+	for first := range answers { // each in each place
+		var votes, left, believed []mux.Vote
+		var answered, yes, no, gone mux.Set
+		for i := range answers {
+			a := answers[(first+i)%len(answers)]
+			votes, left, believed = append(votes, a.vote), append(left, a.suspect), append(believed, a.vote)
+			for of, is := range map[*mux.Set]bool{&answered: a.answered, &yes: a.yes, &no: a.no, &gone: a.gone} {
+				if is {
+					*of = of.With(i)
+				}
+			}
+		}
+		require.Equal(t, answered, AnsweredBy(votes))
+		require.Equal(t, yes, SaidYes(votes))
+		require.Equal(t, no, SaidNo(votes))
+		require.Equal(t, gone, SaidGone(votes))
+		Discount(votes, 0)
+		require.Equal(t, believed, votes)
+		Discount(votes, mux.Set(0).With(first))
+		believed[first] = left[first]
+		require.Equal(t, believed, votes, "one of several")
+		Discount(votes, mux.Set(1<<len(votes)-1))
+		require.Equal(t, left, votes)
+	}
+	for n := 1; n <= 5; n++ {
+		everyBallot(n, sayGone, func(votes []mux.Vote, is map[cast]int) {
+			could := 2*(is[sayYes]+is[sayLate]) > n
+			for cut, err := range map[bool]error{false: nil, true: errDown} {
+				tally := Count(votes, err)
+				want := ErrNoQuorum
+				switch {
+				case 2*is[sayYes] > n:
+					want = nil
+				case cut && could:
+					want = ErrUndecided
+				}
+				require.Equal(t, want, tally.Answered(), "%d %v %v", n, is, cut)
+			}
+			require.NotEqual(t, ErrUndecided, Count(votes, mux.ErrTimeout).Answered(), "what has not come by then is no answer")
+		})
+	}
 }

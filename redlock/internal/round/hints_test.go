@@ -2,6 +2,7 @@ package round
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redburst/redburst/redlock/internal/quorum"
@@ -47,4 +48,47 @@ func TestHintsBesideAWrongClock(t *testing.T) {
 		require.Positive(t, h.Next(), "a lock whose counters are all lost has this number, and 0 is none")
 	}
 	skew.Set(0)
+}
+
+// What is believed, what the hints follow, and at which clock they begin, at each bound.
+func TestBoundsOfHints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := remembered()
+		now, day := uint64(time.Now().UnixMicro()), uint64(FenceSkew.Microseconds())
+		require.True(t, h.believes(now+day))
+		require.False(t, h.believes(now+day+1))
+		require.Equal(t, now, h.Next())
+		require.Equal(t, now+1, h.Next())
+		h.saw(now + day/2 + 1)
+		require.Equal(t, now+2, h.Next(), "it is ahead by more than half of the skew")
+		h.saw(now + day/2)
+		require.Equal(t, now+day/2+1, h.Next())
+		require.Equal(t, now, h.Next(), "the last one is ahead by more than half of the skew, and is not followed for ever")
+		require.Equal(t, now+1, h.Next())
+		time.Sleep(time.Microsecond)
+		require.Equal(t, now+2, h.Next(), "a hint of this very moment was given")
+		h.saw(now + 2)
+		require.Equal(t, now+3, h.Next())
+
+		for _, off := range []time.Duration{time.Until(time.UnixMicro(-1)), time.Until(time.UnixMicro(quorum.MaxFence/2 + 1))} {
+			skew.Set(off)
+			require.Zero(t, h.now())
+		}
+		for _, at := range []int64{0, 1, quorum.MaxFence / 2} {
+			skew.Set(time.Until(time.UnixMicro(at)))
+			require.EqualValues(t, at, h.now())
+		}
+		skew.Set(0)
+	})
+}
+
+// A clock that was set back is no reason to disbelieve what was given before it.
+func TestAHintIsBelievedAfterTheClockWasSetBack(t *testing.T) {
+	defer skew.Set(0)
+	h := remembered()
+	last := h.Next()
+	skew.Set(-2 * FenceSkew)
+	require.True(t, h.believes(last))
+	require.False(t, h.believes(last+1))
+	require.Less(t, h.Next(), last, "and yet the hints do not follow it: masters would refuse them")
 }
