@@ -63,6 +63,43 @@ func TestAKeyWithoutExpiryIsNotRevoked(t *testing.T) {
 	}
 }
 
+// All readers, or permits, are revoked, and those that are not yet let go meanwhile. That is no failure: nobody holds the lock.
+func TestWhoLetsGoWhileOthersAreRevoked(t *testing.T) {
+	t.Parallel()
+	for what, opt := range map[string]Option{"readers": WithShared(), "permits": WithPermits(3)} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			masters := redlocktest.Start(t, 3)
+			all := openedTimes(t, 2, Config{Masters: masters.Addrs()})
+			operator, c := all[0], all[1]
+			for range 2 {
+				var held []*Mutex
+				for range 3 {
+					held = append(held, c.NewMutex("k", time.Minute, opt))
+					require.NoError(t, held[len(held)-1].TryLock(t.Context()))
+				}
+				kept := 0
+				operator.events.hook(EventRound, func(e *Event) {
+					if e.Op == opRevoke && e.Err == nil && kept == 0 {
+						for _, m := range held {
+							if m.Unlock(t.Context()) == nil {
+								kept++
+							}
+						}
+					}
+				})
+				require.NoError(t, operator.Revoke(t.Context(), "k", "deploy", opt))
+				require.Equal(t, 2, kept, "one was revoked before the others let go")
+				require.NoError(t, c.NewMutex("k", time.Minute).TryLock(t.Context()))
+				require.ErrorIs(t, operator.Revoke(t.Context(), "k", "deploy", opt), ErrNotHeld, "nobody was there")
+				for i := range 3 {
+					command(t, masters, i, "DEL", "k")
+				}
+			}
+		})
+	}
+}
+
 // What stands beside a name with a closing brace and no hash tag would stand beside another, too.
 func TestNamesShareNothingBesideThem(t *testing.T) {
 	t.Parallel()
