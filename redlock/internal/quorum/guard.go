@@ -190,6 +190,9 @@ func (g *Guard) Connected(i int, before, now conn.Server, at time.Duration) {
 		p.distrust = !differ(before.RunID, now.RunID)
 	default:
 		p.known, p.own, p.from, p.why, p.lost, p.flushed, p.refused = was.known, was.own, was.from, was.why, was.lost, was.flushed, was.refused
+		if p.had == "" { // no witness tells that it was not flushed in between
+			p.known = at
+		}
 	}
 	switch {
 	case now.Witnessed && (now.RunID == "" || now.Cluster && now.Epoch == ""): // it would name nobody
@@ -228,7 +231,7 @@ func (g *Guard) Push(i int, key []byte, at time.Duration) {
 	g.at, g.news = at, true
 	p.told = true
 	if all {
-		p.unnamed, p.swept, p.forgot = true, true, true
+		p.unnamed, p.swept, p.forgot, p.known = true, true, true, at
 	}
 	switch {
 	case p.reading == witnessRead:
@@ -547,7 +550,7 @@ func (g *Guard) decide(p *place) {
 		since = p.since
 	case p.ok:
 		w.first = false
-		if p.server.Unexpected || p.distrust || late {
+		if p.server.Unexpected || p.distrust || late || Denial(&p.server) != "" {
 			bear()
 		}
 	case !none:

@@ -490,18 +490,28 @@ func TestWhoIsExemptIsBornForLongEnough(t *testing.T) {
 			require.Equal(t, []time.Duration{0, 0, c.want}, f.waits(p), "%s, %v", name, known)
 		}
 	}
-	// A restart forgets that it has refused what it had: the birth does not.
-	f := newFleet(3)
-	p := f.starts(fleetGuard, true, fleetTTL, 0, 1, 2)
-	f.now += time.Hour
-	f.restart(2, true)
-	f.servers[2].Unexpected = true
-	f.connect(p, 2)
-	f.now += time.Second
-	f.restart(2, true)
-	f.servers[2].Unexpected = false
-	f.connect(p, 2)
-	require.Equal(t, fleetGuard-time.Second, f.waits(p)[2])
+	// A restart forgets that it has refused what it had, was a replica or had no append-only file: the birth does not.
+	for _, change := range []func(s *conn.Server, did bool){
+		func(s *conn.Server, did bool) { s.Unexpected = did },
+		func(s *conn.Server, did bool) { s.NoAOF = did },
+		func(s *conn.Server, did bool) {
+			if s.ReplID2 = ""; did {
+				s.ReplID2 = "x"
+			}
+		},
+	} {
+		f := newFleet(3)
+		p := f.starts(fleetGuard, true, fleetTTL, 0, 1, 2)
+		f.now += time.Hour
+		for _, did := range []bool{true, false} {
+			f.now += time.Second
+			f.restart(2, true)
+			change(&f.servers[2], did)
+			f.connect(p, 2)
+		}
+		require.Equal(t, fleetGuard-time.Second, f.waits(p)[2])
+		require.Equal(t, fleetGuard-time.Second, f.waits(f.starts(fleetGuard, true, fleetTTL, 0, 1, 2))[2])
+	}
 }
 
 // A master that comes back with what it was (a backup) is known by those who have known it later.
@@ -730,6 +740,39 @@ func TestWhoIsIdleReadsAgain(t *testing.T) {
 				f.uses(idle, fleetTTL)
 				require.Equal(t, []time.Duration{0, 0, fleetTTL}, f.waits(idle))
 			}
+		}
+	}
+}
+
+// By the time who was idle takes a lock, others have left another witness on a master that was flushed, and it says since
+// when. What the idle one has known of that master itself ended with the flush, or with its connection.
+func TestWhatWasFlushedMeanwhileIsNotBelievedByWhoWasIdle(t *testing.T) {
+	t.Parallel()
+	for _, guarded := range []time.Duration{0, fleetGuard} {
+		for _, cut := range []string{"", "before", "after"} {
+			f := newFleet(3)
+			p := f.starts(guarded, false, fleetTTL, 0, 1, 2)
+			f.pass(time.Minute)
+			idle := f.starts(guarded, false, 0, 0, 1, 2)
+			for range 2 { // it is idle again and again
+				f.pass(time.Hour)
+				if cut == "before" {
+					f.guards[idle].Disconnected(2)
+				}
+				f.flush(2)
+				if cut == "after" {
+					f.guards[idle].Disconnected(2)
+				}
+				f.pass(2 * flushedWithin)
+				if cut != "" {
+					f.connect(idle, 2)
+				}
+				f.pass(2 * flushedWithin)
+			}
+			f.uses(idle, fleetTTL)
+			want := []time.Duration{0, 0, max(guarded, fleetTTL) - 4*flushedWithin}
+			require.Equal(t, want, f.waits(p), "%v %s", guarded, cut)
+			require.Equal(t, want, f.waits(idle), "%v %s", guarded, cut)
 		}
 	}
 }
