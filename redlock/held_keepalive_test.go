@@ -45,6 +45,47 @@ func TestKeepAliveRenewsEveryThirdOfTheTTL(t *testing.T) {
 	})
 }
 
+// A lock that is kept alive several times is held for each of them, whichever stops first.
+func TestEveryKeepAliveOfALockLearnsThatItIsRenewed(t *testing.T) {
+	for first := range 3 {
+		simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+			m := taken(t, c)
+			for range 2 { // the second time round, too
+				var held []context.Context
+				var stops []func()
+				for range 3 {
+					k, stop := m.KeepAlive(t.Context())
+					held, stops = append(held, k), append(stops, stop)
+				}
+				failed := c.Stats().RenewalsFailed
+				all := func() {
+					for range 10 {
+						time.Sleep(ttl / 2)
+						for _, k := range held {
+							require.NoError(t, k.Err())
+						}
+					}
+					require.Equal(t, failed, c.Stats().RenewalsFailed)
+				}
+				all()
+				stops[first]()
+				held, stops = slices.Delete(held, first, first+1), slices.Delete(stops, first, first+1)
+				all()
+				r.set(func(m *fakeMaster) { clear(m.keys) }, 0, 1, 2)
+				time.Sleep(ttl)
+				for _, k := range held {
+					require.ErrorIs(t, context.Cause(k), ErrLost)
+				}
+				for _, stop := range stops {
+					stop()
+				}
+				require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
+				require.NoError(t, m.TryLock(t.Context()))
+			}
+		})
+	}
+}
+
 func TestKeepAliveSurvivesWhatEndsInTime(t *testing.T) {
 	for name, change := range map[string]func(m *fakeMaster){"hang": freeze, "down": fail} {
 		t.Run(name, func(t *testing.T) {
