@@ -159,7 +159,6 @@ var testedElsewhere = map[string]string{
 	"internal/quorum/doc":         "it says what the package is",
 	"internal/round/core":         "core_test.go has how rounds end, and quorum_fence_test.go, held_extension_test.go and wait_test.go make each kind of round",
 	"internal/round/doc":          "it says what the package is",
-	"internal/round/spec":         "option_test.go has what goes together, and kind_*_test.go what comes of it",
 	"internal/skew":               "a variable that tests set",
 	"internal/tracking/doc":       "it says what the package is",
 	"internal/story/judge":        "story_test.go makes what it judges, and tells of it",

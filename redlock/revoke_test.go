@@ -276,6 +276,7 @@ func TestRevokeOfAMinority(t *testing.T) {
 		m = taken(t, c)
 		require.ErrorIs(t, operator.Revoke(t.Context(), "k", why), ErrNoQuorum)
 		require.Equal(t, 2, r.tombstones(m.secretly()))
+		requireHolder(t, c, m, false)
 		require.NoError(t, m.Unlock(t.Context()), "it was not revoked")
 		time.Sleep(5 * time.Millisecond)
 		require.Zero(t, r.keys(), "not even the tombstones are left")
@@ -303,9 +304,21 @@ func TestRevokeOfAMinority(t *testing.T) {
 		require.ErrorIs(t, operator.Revoke(t.Context(), "k", why), ErrNoQuorum)
 		r.set(func(m *fakeMaster) { m.deny = nil }, 2, 3, 4)
 		require.NoError(t, operator.Revoke(t.Context(), "k", "another reason"))
+		requireHolder(t, c, m, true)
 		err = m.Unlock(t.Context())
 		require.ErrorIs(t, err, ErrRevoked)
 	})
+}
+
+// requireHolder requires that a Mutex is shown as the one holder of "k", revoked or not.
+func requireHolder(t *testing.T, c *Client, m *Mutex, revoked bool) {
+	t.Helper()
+	info, err := c.Holders(t.Context(), "k")
+	require.NoError(t, err)
+	require.Len(t, info.Holders, 1)
+	require.Equal(t, m.secretly(), info.Holders[0].Token.Reveal())
+	require.True(t, info.Holders[0].Held)
+	require.Equal(t, revoked, info.Holders[0].Revoked)
 }
 
 func denyScript(hash string) func([]string) string {

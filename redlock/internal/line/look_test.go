@@ -115,7 +115,7 @@ func TestALookSaysWhatMastersSay(t *testing.T) {
 		all := &lookedAt{says: [][][]int64{make([][]int64, n)}}
 		ls, w := all.looks()
 		for round := range 3000 {
-			all.slots, all.asked, all.deaf = random.IntN(4), nil, mux.Set(random.IntN(1<<n))&mux.Set(random.IntN(1<<n))
+			all.slots, all.asked, all.deaf = random.IntN(4), nil, mux.Set(random.IntN(1<<random.IntN(n+1)))
 			slots, name := max(1, all.slots), fmt.Sprint(seed, " ", round)
 			for i := range n {
 				all.says[0][i] = make([]int64, slots)
