@@ -31,14 +31,14 @@ type walk struct {
 
 // A walked master is what is true of one.
 type walked struct {
-	started  time.Duration
-	skew     time.Duration
-	witness  []string                        // what has stood there
-	taken    map[time.Duration]time.Duration // for each TTL, when a lock that it has was taken last
-	lost     map[time.Duration]time.Duration // ... and when such a lock ends that it has forgotten
-	hangs    bool
-	promoted int
-	copied   bool // what stands there is another master's
+	started, masterSince time.Duration
+	skew                 time.Duration
+	witness              []string                        // what has stood there
+	taken                map[time.Duration]time.Duration // for each TTL, when a lock that it has was taken last
+	lost                 map[time.Duration]time.Duration // ... and when such a lock ends that it has forgotten
+	hangs                bool
+	promoted             int
+	copied               string // what stands there since it is a copy, which nobody has seen
 }
 
 func (w *walk) says(format string, args ...any) {
@@ -157,6 +157,9 @@ func (w *walk) meet(p int, to ...int) {
 			continue
 		}
 		s.Uptime = (w.now - m.started).Truncate(time.Second)
+		if s.Group != "" {
+			s.MasterFor = w.now - max(m.started, m.masterSince)
+		}
 		s.Ahead = m.skew - w.skews[p]
 		before := w.linked[p][i]
 		w.linked[p][i], w.tracks[p][i] = *s, s.Tracking
@@ -203,7 +206,7 @@ func (w *walk) tell(but int) bool {
 	for i, s := range w.servers {
 		of, ok := parseWitness(s.Witness)
 		any = any || len(w.masters[i].taken)+len(w.masters[i].lost) > 0
-		if i != but && ok && of.used && !w.masters[i].copied {
+		if i != but && ok && of.used && s.Witness != w.masters[i].copied {
 			tell++
 		}
 	}
@@ -216,16 +219,12 @@ func (w *walk) happen() {
 	i := w.IntN(n)
 	m, s := &w.masters[i], &w.servers[i]
 	p := w.IntN(len(w.guards))
-	for i := range w.masters {
-		m := &w.masters[i]
-		m.copied = m.copied && w.servers[i].Witness == w.servers[(i+1)%n].Witness
-	}
-	switch what := w.IntN(15); what {
+	switch w.IntN(16) {
 	case 0, 1: // restarted, with its disk or without
 		if !w.tell(i) {
 			return
 		}
-		disk := w.IntN(2) == 0 && !m.copied // a copy of another's disk tells nothing of itself, unless somebody has seen it
+		disk := w.IntN(2) == 0 && (s.Witness == "" || s.Witness != m.copied) // a copy of another's disk tells nothing of itself, unless somebody has seen it
 		w.cutAll(i)
 		s.RunID, s.ReplID, s.ReplID2, m.started = s.RunID+"'", s.ReplID+"'", "", w.now
 		kept := disk && w.durable && !s.NoAOF
@@ -271,12 +270,12 @@ func (w *walk) happen() {
 		text := ""
 		if w.IntN(2) == 0 {
 			text = w.servers[(i+1)%n].Witness
-			m.copied = true
 		}
 		w.says("master %d was a replica", i)
 		if !s.Tracking || w.IntN(2) == 0 {
 			w.cutAll(i)
 		}
+		m.copied = text
 		w.write(i, text, pushAll)
 	case 5: // a spare takes its place
 		if !w.tell(i) {
@@ -330,7 +329,18 @@ func (w *walk) happen() {
 		if !w.gone[p] {
 			w.use(p, []time.Duration{fleetTTL, 2 * fleetTTL}[w.IntN(2)])
 		}
-	case 13, 14:
+	case 13: // a copy takes its place, which lacks what came last
+		if !w.tell(i) {
+			return
+		}
+		w.cutAll(i)
+		w.forgets(i)
+		m.promoted++
+		s.RunID, s.ReplID, s.ReplID2 = fmt.Sprintf("copy%d-%d", i, m.promoted), fmt.Sprintf("copies%d-%d", i, m.promoted), s.ReplID
+		m.started, m.masterSince = w.now-time.Duration(w.IntN(1000))*time.Second, w.now
+		m.copied = s.Witness
+		w.says("a copy of master %d is promoted", i)
+	case 14, 15:
 		d := []time.Duration{10 * time.Millisecond, time.Second, 5 * time.Second, 20 * time.Second, 40 * time.Second, 10 * time.Minute}[w.IntN(6)]
 		w.onward(d)
 	}
@@ -351,7 +361,7 @@ func (w *walk) happen() {
 // valid, and when all has been quiet for long enough, everybody believes all.
 func TestWhateverHappensNobodyBelievesAMasterThatHasForgotten(t *testing.T) {
 	t.Parallel()
-	const seed, walks = 1, 800
+	const seed, walks = 1, 1000
 	for n := range walks {
 		w := &walk{fleet: *newFleet(3 + 2*(n%2)), Rand: rand.New(rand.NewPCG(seed, uint64(n)))}
 		switch w.IntN(3) {
@@ -361,12 +371,16 @@ func TestWhateverHappensNobodyBelievesAMasterThatHasForgotten(t *testing.T) {
 			w.restart, w.durable = fleetGuard, true
 		}
 		w.full = w.IntN(4) == 0
+		groups := w.IntN(3) == 0
 		for i := range w.servers {
 			m := walked{started: w.now - w.servers[i].Uptime, taken: map[time.Duration]time.Duration{}, lost: map[time.Duration]time.Duration{}}
 			if w.IntN(5) == 0 {
 				m.skew = time.Duration(w.IntN(2*3600)-3600) * time.Second
 			}
 			w.servers[i].NoAOF, w.servers[i].Tracking = w.IntN(4) == 0, w.IntN(4) > 0
+			if groups { // sentinels watch them
+				w.servers[i].Group = fmt.Sprint("group", i)
+			}
 			w.masters = append(w.masters, m)
 		}
 		w.begin(fleetTTL, w.some(len(w.servers))...)
