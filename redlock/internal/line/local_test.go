@@ -132,6 +132,24 @@ func TestQueueKnowsWhyTheLockIsNotToBeHad(t *testing.T) {
 	q.Leave(b, false, "k")
 }
 
+// A lock that was released is not held in this client any more, also for who waits for one of its keys and is not the head
+// for another.
+func TestAReleasedLockIsNotSaidToBeHeld(t *testing.T) {
+	q := newLocalQueues(-1)
+	for range 2 {
+		holder, _ := q.join("a")
+		blocker, _ := q.join("b")
+		w, first := q.join("a", "b")
+		require.False(t, first)
+		q.Leave(holder, true, "a")
+		q.Released(0, "a")
+		requireQuiet(t, w)
+		_, held, _ := q.Leave(w, false, "a", "b")
+		require.False(t, held)
+		q.Leave(blocker, false, "b")
+	}
+}
+
 func TestNothingOfAQueueIsLeftBehind(t *testing.T) {
 	q := newLocalQueues(3)
 	keys := []string{"a", "b", "c", "d"}
