@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/round"
 	"github.com/stretchr/testify/require"
 )
@@ -17,6 +18,8 @@ type states struct {
 	round.Mux
 	all []mux.State
 }
+
+func (s *states) Post(...*mux.Op) {}
 
 func (s *states) AppendMasters(dst []mux.State) []mux.State { return append(dst, s.all...) }
 
@@ -57,5 +60,27 @@ func TestQueueMasterIsTheFirstThatIsUp(t *testing.T) {
 	require.Len(t, used, c.Masters)
 	for i := range c.Masters {
 		require.True(t, used[i], "master %d has no queue", i)
+	}
+}
+
+// Who waits for several keys stands in the queue that it entered last, and is told of its place there.
+func TestThePlaceIsThatInTheLastQueue(t *testing.T) {
+	masters := new(states)
+	c := &Core{Round: &round.Core{Mux: masters}, Now: func() time.Duration { return time.Hour }, Masters: 3}
+	c.Round.Init(time.Hour)
+	var gq GlobalQueues
+	gq.Init(c)
+	var w Waiter
+	require.Nil(t, gq.AskPlace(&w, time.Second), "it is in no queue")
+	for range 2 { // the second time, in the memory of the first
+		w.ticket.reset()
+		w.ticket.id = append(w.ticket.id, "me"...)
+		for i, name := range []string{"a", "b", "c"} {
+			w.ticket.addEntry(name, 2-i)
+			k := gq.AskPlace(&w, time.Second)
+			require.Equal(t, mux.Set(0).With(2-i), k.Op.Only)
+			require.Contains(t, string(k.Request.Command), string(kind.AppendQueueKey(nil, name)))
+			c.Round.Put(k)
+		}
 	}
 }

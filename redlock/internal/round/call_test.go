@@ -49,3 +49,39 @@ func TestACallOfThePoolIsAsNew(t *testing.T) {
 		require.Empty(t, conntest.Differs(used, fresh, own...), name)
 	}
 }
+
+// heard is a mux that says what became of sets.
+type heard struct {
+	Mux
+	answered, never mux.Set
+}
+
+func (h *heard) Heard(of mux.Sent) (answered, soon, never mux.Set) {
+	return of.To & h.answered, 0, of.To & h.never
+}
+
+// A master whose connection has ended owes its answer until its process is another: each round asks about it, be it the only
+// one that owes or not. Then a round repairs it.
+func TestARestartedMasterOwesNothing(t *testing.T) {
+	for _, other := range []mux.Set{0, 1 << 0} { // owes, and may answer still
+		masters := new(heard)
+		c := &Core{Mux: masters}
+		c.Init(time.Hour)
+		s := quorum.NewSets(1<<2|other, 10, 20)
+		for range 2 { // again after its repair
+			round := func() (repaired mux.Set) {
+				k := c.Take()
+				defer c.Put(k)
+				return s.Succeeded(c.BeginRound(&s, k), 1<<2)
+			}
+			require.Zero(t, round())
+			masters.never = 1 << 2
+			require.Zero(t, round(), "it may be carried out late")
+			require.Zero(t, round())
+			masters.never, masters.answered = 0, 1<<2
+			require.Equal(t, mux.Set(1<<2), round(), "its process is another")
+			masters.answered = 0
+			s.Sent(1<<2, 30, 40)
+		}
+	}
+}
