@@ -361,7 +361,7 @@ func (w *walk) happen() {
 // valid, and when all has been quiet for long enough, everybody believes all.
 func TestWhateverHappensNobodyBelievesAMasterThatHasForgotten(t *testing.T) {
 	t.Parallel()
-	const seed, walks = 1, 1000
+	const seed, walks = 1, 400
 	for n := range walks {
 		w := &walk{fleet: *newFleet(3 + 2*(n%2)), Rand: rand.New(rand.NewPCG(seed, uint64(n)))}
 		switch w.IntN(3) {
