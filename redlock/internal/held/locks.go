@@ -50,13 +50,16 @@ func (ls *Locks) Connected(master int) { ls.renewer.subscriptions.Connected(mast
 func (ls *Locks) Switched(master int) { ls.rechecker.switched(master) }
 
 // Switches returns how often a group has switched to another master.
-func (ls *Locks) Switches() uint64 { return ls.rechecker.groups.count() }
+func (ls *Locks) Switches() uint64 {
+	switches, _ := ls.rechecker.settled()
+	return switches
+}
 
 // Survives reports whether a lock that was just taken is valid, though groups may have switched since there were so many
 // switches. Then the masters are asked again, and a lock that is not valid is released. The token is that of the caller's
 // lock, as the hold may have another one by now.
 func (ls *Locks) Survives(h *Lock, token []byte, since uint64) bool {
-	return ls.rechecker.groups.count() == since || ls.rechecker.survives(h, token)
+	return ls.Switches() == since || ls.rechecker.survives(h, token)
 }
 
 // Recheck asks the masters again for these locks, as Switched does for all. Tests call it.

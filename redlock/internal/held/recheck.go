@@ -20,25 +20,21 @@ import (
 type rechecker struct {
 	core    *Core
 	renewer *renewer
-	groups  groupSwitches
-	running sync.WaitGroup // the goroutine of the rechecks
+	// How often a group has switched to another master, and, in the lower half, for how many of these switches the goroutine of
+	// the rechecks runs; 0 if it does not run. It is one number, so that nobody reads the one half of before a switch and the
+	// other of after it.
+	switches atomic.Uint64
+	running  sync.WaitGroup // that goroutine
 
 	mu    sync.Mutex // comes before Lock.mu
 	holds []*Lock
 	cap   int // sweep when there are more holds, and more than minSweep
 }
 
-// A groupSwitches counts how often a group has switched to another master, and for how many of these switches the goroutine of
-// the rechecks runs, 0 if it does not run. It is one number, so that nobody reads the one of before a switch and the other of
-// after it.
-type groupSwitches struct{ both atomic.Uint64 }
-
 const (
 	oneSwitch   = 1<<32 | 1
 	notYetAsked = 1<<32 - 1
 )
-
-func (g *groupSwitches) count() uint64 { return g.both.Load() >> 32 }
 
 // minSweep is the number of holds up to which they are not swept.
 const minSweep = 64
@@ -87,14 +83,14 @@ func (r *rechecker) list() []*Lock {
 // switched is the mux's hook for a group that has switched to another master. One recheck runs at a time, and one
 // more follows if any switches came after it had begun.
 func (r *rechecker) switched(int) {
-	if r.groups.both.Add(oneSwitch)&notYetAsked > 1 {
+	if r.switches.Add(oneSwitch)&notYetAsked > 1 {
 		return
 	}
 	r.running.Go(func() {
 		for done := false; !done; {
-			both := r.groups.both.Load()
+			both := r.switches.Load()
 			r.recheckAll()
-			done = r.groups.both.CompareAndSwap(both, both&^notYetAsked)
+			done = r.switches.CompareAndSwap(both, both&^notYetAsked)
 		}
 	})
 }
@@ -102,7 +98,7 @@ func (r *rechecker) switched(int) {
 // settled returns how many switches there were, and whether the rechecks of all of them are over. If they are, and a
 // lock leaves the list only afterwards, it was rechecked for all of them.
 func (r *rechecker) settled() (switches uint64, yes bool) {
-	both := r.groups.both.Load()
+	both := r.switches.Load()
 	return both >> 32, both&notYetAsked == 0
 }
 
