@@ -35,15 +35,20 @@ func newFleet(n int) *fleet {
 
 // starts starts a process that is connected to some of the masters, and takes locks with that TTL.
 func (f *fleet) starts(restart time.Duration, durable bool, ttl time.Duration, to ...int) (process int) {
-	g := &Guard{}
-	g.Init(len(f.servers), restart, durable, conn.Options{Witness: "{}:since"},
-		func() time.Duration { return 20000*24*time.Hour + f.now },
-		func() string { f.births++; return fmt.Sprint("birth", f.births) })
-	f.guards, f.linked, f.tracks = append(f.guards, g), append(f.linked, map[int]conn.Server{}), append(f.tracks, map[int]bool{})
-	process = len(f.guards) - 1
+	process = f.add(restart, durable, 0)
 	f.connect(process, to...)
 	f.uses(process, ttl)
 	return process
+}
+
+// add adds a process whose clock is wrong by so much, and that is connected to nobody.
+func (f *fleet) add(restart time.Duration, durable bool, skew time.Duration) (process int) {
+	g := &Guard{}
+	g.Init(len(f.servers), restart, durable, conn.Options{Witness: "{}:since"},
+		func() time.Duration { return 20000*24*time.Hour + f.now + skew },
+		func() string { f.births++; return fmt.Sprint("birth", f.births) })
+	f.guards, f.linked, f.tracks = append(f.guards, g), append(f.linked, map[int]conn.Server{}), append(f.tracks, map[int]bool{})
+	return len(f.guards) - 1
 }
 
 func (f *fleet) uses(process int, ttl time.Duration) {
@@ -61,12 +66,30 @@ func (f *fleet) takes(process int, ttl time.Duration) *Guard {
 
 func (f *fleet) connect(process int, to ...int) {
 	for _, i := range to {
-		before := f.linked[process][i]
-		f.linked[process][i] = f.servers[i]
-		f.tracks[process][i] = f.servers[i].Tracking
-		f.guards[process].Connected(i, before, f.servers[i], f.now)
+		f.link(process, i)
 	}
 	f.settle()
+}
+
+// link connects a process to a master, and has nobody answer yet.
+func (f *fleet) link(process, i int) {
+	before := f.linked[process][i]
+	f.linked[process][i] = f.servers[i]
+	f.tracks[process][i] = f.servers[i].Tracking
+	f.guards[process].Connected(i, before, f.servers[i], f.now)
+}
+
+// cut ends a process's connection to a master, if there is one.
+func (f *fleet) cut(process, i int) {
+	if f.guards[process].places[i].up {
+		f.guards[process].Disconnected(i)
+	}
+}
+
+func (f *fleet) cutAll(i int) {
+	for p := range f.guards {
+		f.cut(p, i)
+	}
 }
 
 // answer has a server answer all that it was asked.
@@ -148,11 +171,7 @@ func (f *fleet) restart(i int, disk bool, processes ...int) {
 	if !disk {
 		s.Witness = ""
 	}
-	for p := range f.guards {
-		if f.guards[p].places[i].up {
-			f.guards[p].Disconnected(i)
-		}
-	}
+	f.cutAll(i)
 	for _, p := range processes {
 		f.connect(p, i)
 	}

@@ -54,7 +54,7 @@ func (w *walk) forgets(i int) {
 	clear(m.taken)
 }
 
-// standing is what a process counts of a master's yes now; nothing that it would tell is taken.
+// votes reports whether a process counts a master's yes now. Nothing that the guard would tell is taken.
 func (w *walk) votes(p, i int) bool {
 	g := w.guards[p]
 	at := g.places[i]
@@ -63,7 +63,7 @@ func (w *walk) votes(p, i int) bool {
 	return at.up && !st.Withheld && st.Until <= w.now
 }
 
-// takes has all processes that can take a lock take one. None may believe a master that has forgotten one.
+// locks has all processes that can take a lock take one. None may believe a master that has forgotten one.
 func (w *walk) locks() {
 	for p, ttl := range w.ttls {
 		if ttl == 0 || w.gone[p] {
@@ -103,9 +103,6 @@ func (w *walk) goOn(all bool) {
 			if w.gone[p] {
 				continue
 			}
-			if w.next[p] != 0 && w.now >= w.next[p] {
-				w.next[p] = 0
-			}
 			g.News(w.now)
 			for i := range w.masters {
 				if g.places[i].up && g.places[i].ask != nil && !w.masters[i].hangs {
@@ -124,21 +121,21 @@ func (w *walk) goOn(all bool) {
 }
 
 func (w *walk) begin(ttl time.Duration, to ...int) {
-	g := &Guard{}
-	p := len(w.guards)
-	skew := time.Duration(0)
-	if w.IntN(4) == 0 {
-		skew = time.Duration(w.IntN(2*3600)-3600) * time.Second
-	}
-	g.Init(len(w.servers), w.restart, w.durable, conn.Options{Witness: "{}:since"},
-		func() time.Duration { return 20000*24*time.Hour + w.now + skew },
-		func() string { w.births++; return fmt.Sprint("birth", w.births) })
-	w.guards, w.linked, w.tracks = append(w.guards, g), append(w.linked, map[int]conn.Server{}), append(w.tracks, map[int]bool{})
+	skew := w.skew(4)
+	p := w.add(w.restart, w.durable, skew)
 	w.ttls, w.skews, w.gone, w.next = append(w.ttls, 0), append(w.skews, skew), append(w.gone, false), append(w.next, 0)
-	g.Hooks(nil, func(d time.Duration) { w.next[p] = w.now + d })
+	w.guards[p].Hooks(nil, func(d time.Duration) { w.next[p] = w.now + d })
 	w.says("process %d begins, ttl %v, skew %v, to %v", p, ttl, skew, to)
 	w.meet(p, to...)
 	w.use(p, ttl)
+}
+
+// skew is by how much a clock is wrong. One of so many is.
+func (w *walk) skew(oneOf int) time.Duration {
+	if w.IntN(oneOf) > 0 {
+		return 0
+	}
+	return time.Duration(w.IntN(2*3600)-3600) * time.Second
 }
 
 func (w *walk) use(p int, ttl time.Duration) {
@@ -161,21 +158,7 @@ func (w *walk) meet(p int, to ...int) {
 			s.MasterFor = w.now - max(m.started, m.masterSince)
 		}
 		s.Ahead = m.skew - w.skews[p]
-		before := w.linked[p][i]
-		w.linked[p][i], w.tracks[p][i] = *s, s.Tracking
-		w.guards[p].Connected(i, before, *s, w.now)
-	}
-}
-
-func (w *walk) cut(p, i int) {
-	if w.guards[p].places[i].up {
-		w.guards[p].Disconnected(i)
-	}
-}
-
-func (w *walk) cutAll(i int) {
-	for p := range w.guards {
-		w.cut(p, i)
+		w.link(p, i)
 	}
 }
 
@@ -219,27 +202,26 @@ func (w *walk) happen() {
 	i := w.IntN(n)
 	m, s := &w.masters[i], &w.servers[i]
 	p := w.IntN(len(w.guards))
-	switch w.IntN(16) {
+	what := w.IntN(16)
+	if forgets := []int{0, 1, 2, 4, 5, 6, 13}; slices.Contains(forgets, what) && !w.tell(i) {
+		return
+	}
+	switch what {
 	case 0, 1: // restarted, with its disk or without
-		if !w.tell(i) {
-			return
-		}
-		disk := w.IntN(2) == 0 && (s.Witness == "" || s.Witness != m.copied) // a copy of another's disk tells nothing of itself, unless somebody has seen it
-		w.cutAll(i)
-		s.RunID, s.ReplID, s.ReplID2, m.started = s.RunID+"'", s.ReplID+"'", "", w.now
+		// A copy of another's disk tells nothing of itself, unless somebody has seen it.
+		disk := w.IntN(2) == 0 && (s.Witness == "" || s.Witness != m.copied)
+		w.fleet.restart(i, disk)
+		s.ReplID2, m.started = "", w.now
 		kept := disk && w.durable && !s.NoAOF
 		if !kept {
 			w.forgets(i)
 		}
-		switch {
-		case !disk:
-			s.Witness = ""
-		case !kept && len(m.witness) > 0 && w.IntN(3) == 0: // what was saved some time ago
+		if disk && !kept && len(m.witness) > 0 && w.IntN(3) == 0 { // what was saved some time ago
 			s.Witness = m.witness[w.IntN(len(m.witness))]
 		}
 		w.says("master %d restarts, with its disk: %v, kept: %v", i, disk, kept)
 	case 2: // flushed, which a master that tracks nothing does not tell
-		if !s.Tracking || !w.tell(i) {
+		if !s.Tracking {
 			return
 		}
 		w.forgets(i)
@@ -250,7 +232,9 @@ func (w *walk) happen() {
 			w.onward(flushedWithin + time.Second) // else it may be all that are
 		}
 	case 3: // all are, at once
-		if w.restart != 0 || slices.ContainsFunc(w.masters, func(m walked) bool { return m.hangs }) || slices.ContainsFunc(w.servers, func(s conn.Server) bool { return !s.Tracking }) {
+		hangs := func(m walked) bool { return m.hangs }
+		tellsNothing := func(s conn.Server) bool { return !s.Tracking }
+		if w.restart != 0 || slices.ContainsFunc(w.masters, hangs) || slices.ContainsFunc(w.servers, tellsNothing) {
 			return
 		}
 		w.says("all are flushed")
@@ -261,9 +245,6 @@ func (w *walk) happen() {
 		}
 		w.onward(flushedWithin + time.Second)
 	case 4: // it was a replica for a moment, of a master that has had nothing, or something else
-		if !w.tell(i) {
-			return
-		}
 		w.forgets(i)
 		m.promoted++
 		s.ReplID2, s.ReplID = s.ReplID, fmt.Sprintf("%sp%d", s.ReplID, m.promoted)
@@ -278,9 +259,6 @@ func (w *walk) happen() {
 		m.copied = text
 		w.write(i, text, pushAll)
 	case 5: // a spare takes its place
-		if !w.tell(i) {
-			return
-		}
 		w.cutAll(i)
 		w.forgets(i)
 		old := *s
@@ -292,9 +270,6 @@ func (w *walk) happen() {
 		}
 		w.says("master %d is replaced", i)
 	case 6: // a stranger writes to the witness, or deletes it
-		if !w.tell(i) {
-			return
-		}
 		w.says("master %d has a stranger's witness", i)
 		w.write(i, []string{"", "x", "1 a b"}[w.IntN(3)], pushWitness)
 		if w.restart == 0 {
@@ -330,9 +305,6 @@ func (w *walk) happen() {
 			w.use(p, []time.Duration{fleetTTL, 2 * fleetTTL}[w.IntN(2)])
 		}
 	case 13: // a copy takes its place, which lacks what came last
-		if !w.tell(i) {
-			return
-		}
 		w.cutAll(i)
 		w.forgets(i)
 		m.promoted++
@@ -374,9 +346,7 @@ func TestWhateverHappensNobodyBelievesAMasterThatHasForgotten(t *testing.T) {
 		groups := w.IntN(3) == 0
 		for i := range w.servers {
 			m := walked{started: w.now - w.servers[i].Uptime, taken: map[time.Duration]time.Duration{}, lost: map[time.Duration]time.Duration{}}
-			if w.IntN(5) == 0 {
-				m.skew = time.Duration(w.IntN(2*3600)-3600) * time.Second
-			}
+			m.skew = w.skew(5)
 			w.servers[i].NoAOF, w.servers[i].Tracking = w.IntN(4) == 0, w.IntN(4) > 0
 			if groups { // sentinels watch them
 				w.servers[i].Group = fmt.Sprint("group", i)
@@ -406,6 +376,7 @@ func TestWhateverHappensNobodyBelievesAMasterThatHasForgotten(t *testing.T) {
 				}
 			}
 		}
-		require.Empty(t, w.wrong, "walk %d of %d: %d masters, restart guard %v, durable %v\n%s", n, seed, len(w.masters), w.restart, w.durable, strings.Join(w.said, "\n"))
+		require.Empty(t, w.wrong, "walk %d of seed %d: %d masters, restart guard %v, durable %v\n%s", n, seed, len(w.masters), w.restart, w.durable,
+			strings.Join(w.said, "\n"))
 	}
 }
