@@ -58,7 +58,7 @@ func TestEveryKeepAliveOfALockLearnsThatItIsRenewed(t *testing.T) {
 					held, stops = append(held, k), append(stops, stop)
 				}
 				failed := c.Stats().RenewalsFailed
-				all := func() {
+				goOn := func() {
 					for range 10 {
 						time.Sleep(ttl / 2)
 						for _, k := range held {
@@ -67,11 +67,11 @@ func TestEveryKeepAliveOfALockLearnsThatItIsRenewed(t *testing.T) {
 					}
 					require.Equal(t, failed, c.Stats().RenewalsFailed)
 				}
-				all()
+				goOn()
 				stops[first]()
 				held, stops = slices.Delete(held, first, first+1), slices.Delete(stops, first, first+1)
-				all()
-				r.set(func(m *fakeMaster) { clear(m.keys) }, 0, 1, 2)
+				goOn()
+				r.set(flush, all(3)...)
 				time.Sleep(ttl)
 				for _, k := range held {
 					require.ErrorIs(t, context.Cause(k), ErrLost)

@@ -13,11 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func array(of ...string) string { return fmt.Sprintf("*%d\r\n%s", len(of), strings.Join(of, "")) }
+func array(of ...string) string { return string(resp.AppendArray(nil, len(of))) + strings.Join(of, "") }
 
 func bulk(s string) string { return string(resp.AppendBulkString(nil, s)) }
 
-func number(n int) string { return fmt.Sprintf(":%d\r\n", n) }
+func number(n int) string { return string(resp.AppendInt(nil, int64(n))) }
 
 const null = "$-1\r\n"
 

@@ -27,8 +27,7 @@ func (s *states) AppendMasters(dst []mux.State) []mux.State { return append(dst,
 // identities, whatever their addresses are to a client.
 func TestQueueMasterIsTheFirstThatIsUp(t *testing.T) {
 	masters := new(states)
-	c := &Core{Round: &round.Core{Mux: masters}, Now: func() time.Duration { return time.Hour }, Masters: 5}
-	c.Round.Init(time.Hour)
+	c := coreOf(masters, 5)
 	var gq GlobalQueues
 	gq.Init(c)
 	for i := range c.Masters {
@@ -65,9 +64,7 @@ func TestQueueMasterIsTheFirstThatIsUp(t *testing.T) {
 
 // Who waits for several keys stands in the queue that it entered last, and is told of its place there.
 func TestThePlaceIsThatInTheLastQueue(t *testing.T) {
-	masters := new(states)
-	c := &Core{Round: &round.Core{Mux: masters}, Now: func() time.Duration { return time.Hour }, Masters: 3}
-	c.Round.Init(time.Hour)
+	c := coreOf(new(states), 3)
 	var gq GlobalQueues
 	gq.Init(c)
 	var w Waiter

@@ -19,6 +19,14 @@ func newCore() *Core {
 	return &Core{Tracking: new(tracking.Registry), Now: func() time.Duration { return 0 }, Masters: 3}
 }
 
+// coreOf is a core that asks those masters, an hour after its beginning.
+func coreOf(m round.Mux, masters int) *Core {
+	c := &Core{Round: &round.Core{Mux: m}, Tracking: new(tracking.Registry), Now: func() time.Duration { return time.Hour }, Masters: masters}
+	c.Round.Init(time.Hour)
+	c.Tracking.Init(c.Round)
+	return c
+}
+
 // join is Join for keys of which nothing is handed over.
 func (qs *LocalQueues) join(keys ...string) (w *Waiter, first bool) {
 	w, first, _ = qs.joinAs(nil, false, keys...)

@@ -14,7 +14,7 @@ import (
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/round"
-	"github.com/redburst/redburst/redlock/internal/tracking"
+	"github.com/redburst/redburst/resp"
 	"github.com/redburst/redburst/resp/resptest"
 	"github.com/stretchr/testify/require"
 )
@@ -64,10 +64,9 @@ func (l *lookedAt) Do(_ context.Context, op *mux.Op) error {
 			}
 		default:
 			n := slices.Index(append(slices.Clone(slots), silent), silent)
-			var array []byte
-			array = fmt.Appendf(array, "*%d\r\n", n)
+			array := resp.AppendArray(nil, n)
 			for _, ttl := range slots[:n] {
-				array = fmt.Appendf(array, ":%d\r\n", ttl)
+				array = resp.AppendInt(array, ttl)
 			}
 			v.Reply = resptest.Parse(array)
 		}
@@ -92,13 +91,8 @@ func (l *lookedAt) of() *round.Spec {
 	return s
 }
 
-const lookedAtNow = time.Hour
-
 func (l *lookedAt) looks() (*Looks, *Waiter) {
-	core := &Core{Round: new(round.Core), Tracking: new(tracking.Registry), Now: func() time.Duration { return lookedAtNow }, Masters: len(l.says[0])}
-	core.Round.Init(time.Hour)
-	core.Round.Mux = l
-	core.Tracking.Init(core.Round)
+	core := coreOf(l, len(l.says[0]))
 	ls := new(Looks)
 	ls.Init(core)
 	return ls, NewWaiter(core)
@@ -149,13 +143,13 @@ func TestALookSaysWhatMastersSay(t *testing.T) {
 					end := clock.Forever
 					switch ttl := all.says[0][i][slot]; {
 					case ttl == isFree:
-						free, end = free.With(i), lookedAtNow
+						free, end = free.With(i), ls.core.Now()
 					case ttl == silent:
 					case ttl == never:
 						held++
 					default:
 						held++
-						end = lookedAtNow + time.Duration(ttl)*time.Millisecond + ExpirySlack
+						end = ls.core.Now() + time.Duration(ttl)*time.Millisecond + ExpirySlack
 					}
 					if all.deaf.Has(i) || all.says[0][i][0] == silent {
 						mute = mute.With(i)

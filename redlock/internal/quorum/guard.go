@@ -118,7 +118,7 @@ type place struct {
 	// Beyond it.
 	from    time.Duration // it may have forgotten what was before; forgotNothing if it has forgotten nothing
 	why     string        // ... and why
-	known   time.Duration // this process has been known to us since then, without a break
+	known   time.Duration // this process has been known to us since then, without a break in what it tells
 	lost    string        // ... and only since then, as we have seen ourselves; empty if we met it then
 	own     time.Duration // from, by our own word alone
 	member  bool          // we have known it to have a witness
@@ -550,6 +550,7 @@ func (g *Guard) decide(p *place) {
 		since = p.since
 	case p.ok:
 		w.first = false
+		// What it denies, its next process may not: then the birth tells that it has forgotten locks, or was told of others.
 		if p.server.Unexpected || p.distrust || late || Denial(&p.server) != "" {
 			bear()
 		}

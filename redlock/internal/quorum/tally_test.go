@@ -203,19 +203,9 @@ func TestALockIsRenewedAfterAThirdOfItsTTL(t *testing.T) {
 	require.Equal(t, 15*time.Second, term.Due(term.Until(5*time.Second)))
 }
 
-// Neither the yes of a suspect master counts, nor what says that it has the lock, and a counter that is not believed. Its no
-// is a no, and what others say stands.
-func TestWhatASuspectHasIsDiscounted(t *testing.T) {
-	unbelieved := mux.Vote{Verdict: mux.VerdictFailed, Int: 7}
-	no, failed, yes := mux.Vote{Verdict: mux.VerdictNo, Int: kind.Gone}, mux.Vote{Verdict: mux.VerdictFailed, Err: mux.ErrTimeout}, mux.Vote{Verdict: mux.VerdictYes, Int: 7}
-	votes := []mux.Vote{yes, unbelieved, no, failed, yes, unbelieved}
-	Discount(votes, mux.Set(0).With(0).With(1).With(2).With(3))
-	suspect := mux.Vote{Verdict: mux.VerdictFailed, Err: mux.ErrSuspect}
-	require.Equal(t, []mux.Vote{suspect, suspect, no, failed, yes, unbelieved}, votes)
-}
-
-// Who has answered, who has said what, and what a suspect's yes is worth, by what a master can answer. A round that was cut
-// short is undecided only while the open votes could have decided it.
+// Who has answered, who has said what, and what is left of it if the master is suspect: neither its yes counts, nor what says
+// that it has the lock and a counter that is not believed, but its no is a no, and what others say stands. A round that was
+// cut short is undecided only while the open votes could have decided it.
 func TestWhatMastersHaveSaid(t *testing.T) {
 	answers := []struct {
 		vote                    mux.Vote
@@ -227,6 +217,8 @@ func TestWhatMastersHaveSaid(t *testing.T) {
 		{vote: mux.Vote{Verdict: mux.VerdictNo, Int: kind.Gone}, answered: true, no: true, gone: true, suspect: mux.Vote{Verdict: mux.VerdictNo, Int: kind.Gone}},
 		{vote: mux.Vote{Verdict: mux.VerdictFailed, Int: kind.Gone, Err: errDown}, suspect: mux.Vote{Verdict: mux.VerdictFailed, Int: kind.Gone, Err: errDown}},
 		{vote: mux.Vote{Verdict: mux.VerdictFailed, Int: 7, Err: errDown}, suspect: mux.Vote{Verdict: mux.VerdictFailed, Err: mux.ErrSuspect}},
+		{vote: mux.Vote{Verdict: mux.VerdictFailed, Int: 7}, suspect: mux.Vote{Verdict: mux.VerdictFailed, Err: mux.ErrSuspect}},
+		{vote: mux.Vote{Verdict: mux.VerdictFailed, Err: mux.ErrTimeout}, suspect: mux.Vote{Verdict: mux.VerdictFailed, Err: mux.ErrTimeout}},
 		{vote: mux.Vote{Verdict: mux.VerdictFailed, Err: refusedAnswer}, answered: true, suspect: mux.Vote{Verdict: mux.VerdictFailed, Err: refusedAnswer}},
 		{vote: mux.Vote{Verdict: mux.VerdictFailed, Err: mux.ErrUnexpected}, answered: true, suspect: mux.Vote{Verdict: mux.VerdictFailed, Err: mux.ErrUnexpected}},
 		{vote: mux.Vote{}, suspect: mux.Vote{}},

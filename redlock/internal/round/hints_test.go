@@ -52,6 +52,7 @@ func TestHintsBesideAWrongClock(t *testing.T) {
 
 // What is believed, what the hints follow, and at which clock they begin, at each bound.
 func TestBoundsOfHints(t *testing.T) {
+	defer skew.Set(0)
 	synctest.Test(t, func(t *testing.T) {
 		h := remembered()
 		now, day := uint64(time.Now().UnixMicro()), uint64(FenceSkew.Microseconds())
@@ -78,7 +79,6 @@ func TestBoundsOfHints(t *testing.T) {
 			skew.Set(time.Until(time.UnixMicro(at)))
 			require.EqualValues(t, at, h.now())
 		}
-		skew.Set(0)
 	})
 }
 

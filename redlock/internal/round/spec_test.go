@@ -9,12 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Which locks stay in the process when they are unlocked, and for whom: the waiter's must be of the same key, kind, terms and owner,
-// whichever of the two is asked.
+// Which locks stay in the process when they are unlocked, and for whom: the waiter's must be of the same key, kind, terms and
+// owner, whichever of the two is asked.
 func TestWhichLocksStay(t *testing.T) {
 	plain := func() *Spec {
-		s := &Spec{Kind: kind.Plain{}, Traits: new(Traits), Key: "k", Term: quorum.NewTerm(time.Minute, 0.01)}
-		return s
+		return &Spec{Kind: kind.Plain{}, Traits: new(Traits), Key: "k", Term: quorum.NewTerm(time.Minute, 0.01)}
 	}
 	fenced := func() *Spec {
 		s := plain()
