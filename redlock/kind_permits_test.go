@@ -672,6 +672,35 @@ func TestHoldersOfPermits(t *testing.T) {
 	require.Equal(t, masters.Addr(2), all[len(all)-1].Addr)
 }
 
+// A permit that a minority of the masters has is held by nobody, and is not among those that are used.
+func TestAPermitOfAMinorityIsNotUsed(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{3, 5} {
+		masters := redlocktest.Start(t, n)
+		c := opened(t, masters.Addrs(), nil)
+		const k = 2
+		held := takenPermits(t, c, "k", k, k)
+		used := func() int {
+			info, err := c.Holders(t.Context(), "k", WithPermits(k))
+			require.NoError(t, err)
+			for l, err := range c.Locks(t.Context(), "*") {
+				require.NoError(t, err)
+				require.Equal(t, []any{info.Used, info.Held}, []any{l.Used, l.Held})
+			}
+			require.Equal(t, info.Used == k, info.Held)
+			return info.Used
+		}
+		require.Eventually(t, func() bool { return used() == k }, hanging, 5*time.Millisecond)
+		key := kind.NewPermits("k", 0, k).AppendKey(nil, []byte(held[1].Token()))
+		for i := range n/2 + 1 {
+			require.Equal(t, k, used(), "%d of %d masters have lost it", i, n)
+			_, err := masters.Do(i, "DEL", string(key))
+			require.NoError(t, err)
+		}
+		require.Equal(t, 1, used())
+	}
+}
+
 // A plain lock on the same key, and whoever waits for it, is another thing.
 func TestPermitsAreNotInTheWayOfAPlainLock(t *testing.T) {
 	t.Parallel()

@@ -48,6 +48,39 @@ func TestASleeperIsWokenOnce(t *testing.T) {
 	})
 }
 
+// wakesAsItPosts are rounds in which something happens just before an operation is posted, and just after.
+type wakesAsItPosts struct {
+	*fakeRounds
+	before, after func()
+}
+
+func (r *wakesAsItPosts) Post(ops ...*mux.Op) {
+	r.before()
+	r.fakeRounds.Post(ops...)
+	r.after()
+}
+
+// A wake that comes while the goroutine is on its way to sleep is not lost, wherever on that way it is.
+func TestAWakeOnTheWayToSleepIsNotLost(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		s := sleeper(t, c)
+		nothing := func() {}
+		for range 2 {
+			for _, way := range []*wakesAsItPosts{{r, s.Wake, nothing}, {r, nothing, s.Wake}, {r, s.Wake, s.Wake}} {
+				c.round.Mux = way
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				since := r.now()
+				require.NoError(t, s.Sleep(ctx))
+				require.Zero(t, r.now()-since)
+
+				c.round.Mux = r
+				require.ErrorIs(t, s.Sleep(ctx), context.DeadlineExceeded, "it was woken once")
+				cancel()
+			}
+		}
+	})
+}
+
 func TestASleeperEndsWithItsContextAndItsClient(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		s := sleeper(t, c)

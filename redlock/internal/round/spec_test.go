@@ -66,3 +66,42 @@ func TestWhichLocksStay(t *testing.T) {
 	require.False(t, fenced().Alike(plain()))
 	require.False(t, plain().Alike(several()))
 }
+
+// Whoever has a lock is in the way of another that shares any of its keys, not the first alone, and with the prefix; readers
+// are not in each other's way.
+func TestWhichLocksAreInTheWay(t *testing.T) {
+	of := func(keys ...string) *Spec { return &Spec{Traits: &Traits{QueueNames: keys}} }
+	one := func(key, prefix string) *Spec {
+		s := &Spec{Traits: new(Traits), Key: key}
+		if prefix != "" {
+			s.Prefixed = prefix + key
+		}
+		return s
+	}
+	reader := func(s *Spec) *Spec {
+		s.Reader = true
+		return s
+	}
+	for name, c := range map[string]struct {
+		s, t *Spec
+		is   bool
+	}{
+		"the same key":               {one("k", ""), one("k", ""), true},
+		"another key":                {one("k", ""), one("l", ""), false},
+		"the same prefix":            {one("k", "of us:"), one("k", "of us:"), true},
+		"another prefix":             {one("k", "of us:"), one("k", "of them:"), false},
+		"the key as masters have it": {one("k", "of us:"), one("of us:k", ""), true},
+		"the first of several":       {of("a", "b", "c"), one("a", ""), true},
+		"the second of several":      {of("a", "b", "c"), one("b", ""), true},
+		"the last of several":        {of("a", "b", "c"), one("c", ""), true},
+		"none of several":            {of("a", "b", "c"), one("d", ""), false},
+		"first and last":             {of("a", "b"), of("b", "c"), true},
+		"last and last":              {of("a", "c"), of("b", "c"), true},
+		"several apart":              {of("a", "b"), of("c", "d"), false},
+		"two readers":                {reader(one("k", "")), reader(one("k", "")), false},
+		"a reader and a writer":      {reader(one("k", "")), one("k", ""), true},
+	} {
+		require.Equal(t, c.is, c.s.InTheWayOf(c.t), name)
+		require.Equal(t, c.is, c.t.InTheWayOf(c.s), name)
+	}
+}
