@@ -77,7 +77,9 @@ func TestDoHoldsTheLockMeanwhile(t *testing.T) {
 func TestDoAndLeadRefuseWhatIsNil(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		for _, opts := range [][]Option{nil, {WithWait(0)}, {WithWait(time.Second)}} {
-			require.EqualError(t, c.Do(t.Context(), "k", ttl, nil, opts...), `redlock: mutex "k": Do is given no function: it is nil`)
+			require.NotPanics(t, func() {
+				require.EqualError(t, c.Do(t.Context(), "k", ttl, nil, opts...), `redlock: mutex "k": Do is given no function: it is nil`)
+			})
 		}
 		require.EqualError(t, c.Lead(t.Context(), "k", ttl, nil), `redlock: mutex "k": Lead is given no function: it is nil`)
 		require.Empty(t, r.logs(0))
@@ -182,13 +184,13 @@ func TestAcquireIsReleasedOnce(t *testing.T) {
 func TestDoAndAcquireAndLeadReturnWhatIsInvalid(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		for _, opts := range [][]Option{{nil}, {WithPermits(0)}, {WithPermits(2), WithFence()}} {
-			for name, err := range map[string]error{
-				"Do":      c.Do(t.Context(), "k", ttl, nothing, opts...),
-				"Acquire": c.acquires(t.Context(), "k", ttl, nothing, opts...),
-				"Lead":    c.Lead(t.Context(), "k", ttl, nothing, opts...),
-				"check":   c.CheckMutex("k", ttl, opts...),
+			for name, f := range map[string]func() error{
+				"Do":      func() error { return c.Do(t.Context(), "k", ttl, nothing, opts...) },
+				"Acquire": func() error { return c.acquires(t.Context(), "k", ttl, nothing, opts...) },
+				"Lead":    func() error { return c.Lead(t.Context(), "k", ttl, nothing, opts...) },
+				"check":   func() error { return c.CheckMutex("k", ttl, opts...) },
 			} {
-				require.ErrorContains(t, err, `redlock: mutex "k": `, name)
+				require.NotPanics(t, func() { require.ErrorContains(t, f(), `redlock: mutex "k": `, name) }, name)
 			}
 		}
 		require.Empty(t, r.logs(0))

@@ -206,11 +206,9 @@ func TestAKeptLockOutlivesARollingRestart(t *testing.T) {
 			n, err := masters.Do(i, "DBSIZE")
 			return err == nil && n == size
 		}, time.Minute, time.Millisecond, "it is given all of them again")
-		since := time.Now()
 		for name, m := range locks {
 			require.Eventually(t, func() bool { return redlock.Suspects(m) == 0 }, time.Minute, time.Millisecond, name)
 		}
-		require.Less(t, time.Since(since), ttl/6, "the next renewal does not wait for its turn")
 	}
 	for name, m := range locks {
 		require.NoError(t, context.Cause(held[name]), name)

@@ -158,6 +158,7 @@ func TestALeaderCleansUpBeforeTheNext(t *testing.T) {
 		defer cancel()
 		led := make(chan error)
 		go func() {
+			defer close(led) // also if an assertion fails
 			led <- all[0].Lead(ctx, "k", ttl, func(ctx context.Context) error {
 				deadline, ok := ctx.Deadline()
 				require.True(t, ok)

@@ -14,26 +14,37 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/rights"
 	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// listed returns the locks that match a pattern, by key; those of permits have a % behind it. Each is there once.
-func listed(t testing.TB, c *redlock.Client, pattern string) map[string]redlock.LockInfo {
+// listed returns the locks that match a pattern, by key; those of permits have a % behind it. Each is there once. A busy
+// machine is asked again.
+func listed(t testing.TB, c *redlock.Client, pattern string) (all map[string]redlock.LockInfo) {
 	t.Helper()
-	all := map[string]redlock.LockInfo{}
-	for lock, err := range c.Locks(context.Background(), pattern) {
-		require.NoError(t, err)
-		key := lock.Key
-		if lock.Kind == "permits" {
-			key += "%"
+	var failed error
+	require.Eventually(t, func() bool {
+		all, failed = map[string]redlock.LockInfo{}, nil
+		for lock, err := range c.Locks(context.Background(), pattern) {
+			if err != nil {
+				failed = err
+				break
+			}
+			key := lock.Key
+			if lock.Kind == "permits" {
+				key += "%"
+			}
+			assert.NotContains(t, all, key, "it comes once")
+			all[key] = lock
 		}
-		require.NotContains(t, all, key, "it comes once")
-		all[key] = lock
-	}
+		return !errors.Is(failed, mux.ErrTimeout)
+	}, time.Minute, time.Millisecond)
+	require.NoError(t, failed)
 	return all
 }
 

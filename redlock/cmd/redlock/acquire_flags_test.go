@@ -162,7 +162,7 @@ func TestTheGuardIsTheTTLUnlessItIsGiven(t *testing.T) {
 	masters := redlocktest.Embedded(t, 1)
 	status, _, _ := do(t, []string{mastersEnv(masters)}, guarded("", "-n", "--ttl", "1h")...)
 	require.Equal(t, exitNoQuorum, status)
-	status, _, _ = do(t, []string{mastersEnv(masters)}, guarded("", "-n", "--ttl", "1h", "--restart-guard", "0")...)
+	status, _, _ = do(t, []string{mastersEnv(masters)}, guarded("", "--wait", "1m", "--ttl", "1h", "--restart-guard", "0")...)
 	require.Zero(t, status)
 	_, help, _ := do(t, nil, "run", "--help")
 	require.Contains(t, strings.Join(strings.Fields(help), " "), "(default: the --ttl)")

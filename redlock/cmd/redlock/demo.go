@@ -77,6 +77,8 @@ type demo struct {
 	masterSet
 	key string
 
+	frozen, killed int // the numbers of the masters that will fail, if they are ours
+
 	alice, bob *redlock.Client
 	told       atomic.Pointer[redlock.Event] // alice's last round
 }

@@ -84,6 +84,9 @@ func (d *demo) showTaking(ctx context.Context, lock *redlock.Mutex) error {
 		}
 		rows = append(rows, row)
 	}
+	if last := len(round.Votes) - 1; d.ours != nil { // a vote that came too late counts only once an extension has confirmed it
+		d.frozen, d.killed = slices.Index(d.masters, round.Votes[last-1].Addr), slices.Index(d.masters, round.Votes[last].Addr)
+	}
 	d.table("   ", 1, rows)
 	d.printf("\n   %d of %d decided in %s.", d.quorum(), len(d.masters), brief(round.Took))
 	if late > 0 {
@@ -146,18 +149,18 @@ func (d *demo) showFailures(ctx context.Context, _ *redlock.Mutex) error {
 	if err := measureRow("all 5 are up"); err != nil {
 		return err
 	}
-	if err := d.ours.Pause(frozen); err != nil {
-		return fmt.Errorf("freeze %s: %w", d.masters[frozen], err)
+	if err := d.ours.Pause(d.frozen); err != nil {
+		return fmt.Errorf("freeze %s: %w", d.masters[d.frozen], err)
 	}
 	how := ""
-	if d.ours.PID(frozen) != 0 {
+	if d.ours.PID(d.frozen) != 0 {
 		how = " (SIGSTOP)"
 	}
 	if err := measureRow("one is frozen" + how); err != nil {
 		return err
 	}
-	if err := d.ours.Kill(killed); err != nil {
-		return fmt.Errorf("kill %s: %w", d.masters[killed], err)
+	if err := d.ours.Kill(d.killed); err != nil {
+		return fmt.Errorf("kill %s: %w", d.masters[d.killed], err)
 	}
 	if err := measureRow("... and another one killed"); err != nil {
 		return err
@@ -169,12 +172,6 @@ func (d *demo) showFailures(ctx context.Context, _ *redlock.Mutex) error {
 	d.printf("\n   Three are a majority, and nobody waits for the others.\n")
 	return nil
 }
-
-// frozen and killed are the numbers of the masters that are.
-const (
-	frozen = 1
-	killed = 3
-)
 
 // roundsKey is appended to the demo's key for the locks that measure takes.
 const roundsKey = ":rounds"
@@ -222,11 +219,11 @@ func (d *demo) showRelease(ctx context.Context, lock *redlock.Mutex) error {
 	d.printf("   released in %s\n", brief(d.last().Took))
 	back := map[string]string{}
 	if d.ours != nil {
-		if err := errors.Join(d.ours.Resume(frozen), d.ours.Restart(killed)); err != nil {
-			return fmt.Errorf("start %s and %s again: %w", d.masters[frozen], d.masters[killed], err)
+		if err := errors.Join(d.ours.Resume(d.frozen), d.ours.Restart(d.killed)); err != nil {
+			return fmt.Errorf("start %s and %s again: %w", d.masters[d.frozen], d.masters[d.killed], err)
 		}
-		back[d.masters[frozen]] = ": it was resumed, and then got the release"
-		back[d.masters[killed]] = ", like everything that it had when it was killed"
+		back[d.masters[d.frozen]] = ": it was resumed, and then got the release"
+		back[d.masters[d.killed]] = ", like everything that it had when it was killed"
 	}
 	// A frozen master gets the release when it goes on.
 	var all []answer

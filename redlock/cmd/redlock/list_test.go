@@ -318,8 +318,7 @@ func TestLockThatIsOnlyLeftThere(t *testing.T) {
 	require.Regexp(t, `(?m)^left by reports@web-3 +plain .* lock:stats$`, stdout)
 	_, stdout, _ = do(t, env, "ls", "lock:stats")
 	require.Contains(t, stdout, "lock:stats: left by reports@web-3, and nobody runs it")
-	_, _, stderr := do(t, env, "run", atOnce, "-n", "lock:stats", "--", "true")
-	require.Contains(t, stderr, "by reports@web-3, and nobody runs it")
+	requireRefused(t, env, "by reports@web-3, and nobody runs it", "lock:stats")
 
 	exit, _, _ = do(t, env, "release", "--token", "reports@web-3", "lock:stats")
 	require.Equal(t, exitHeld, exit)

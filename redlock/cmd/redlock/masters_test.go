@@ -174,7 +174,7 @@ func TestSentinelsHaveTheirOwnPassword(t *testing.T) {
 	status, _, stderr := do(t, append(env, two), "run", "-n", "k", "--", "env")
 	require.Equal(t, exitNoQuorum, status)
 	require.Contains(t, stderr, "2 of 2 sentinels must name the same master")
-	status, _, _ = do(t, append(env, two), "run", "-n", atOnce, "--trust-any-sentinel", "k", "--", "env")
+	status, _, _ = do(t, append(env, two), "run", "--wait", "1m", atOnce, "--trust-any-sentinel", "k", "--", "env")
 	require.Zero(t, status)
 }
 

@@ -44,7 +44,7 @@ func TestAJobThatFailsIsTriedAgainUnlessToldOtherwise(t *testing.T) {
 	t.Parallel()
 	masters, env := started(t, 3)
 	job := func(script string, flags ...string) int {
-		status, _, _ := do(t, env, sh(script, append([]string{"-n", "--min-hold", "1h"}, flags...)...)...)
+		status, _, _ := do(t, env, sh(script, append([]string{"--min-hold", "1h"}, flags...)...)...)
 		return status
 	}
 	require.Equal(t, 7, job("exit 7"))
@@ -54,7 +54,7 @@ func TestAJobThatFailsIsTriedAgainUnlessToldOtherwise(t *testing.T) {
 	require.Equal(t, exitLifetime, job("exec sleep 3600", "--max-lifetime", "200ms"))
 	requireFree(t, masters)
 	require.Equal(t, 7, job("exit 7", "--hold-on-error"))
-	require.Equal(t, exitHeld, job("exit 0"))
+	require.Equal(t, exitHeld, job("exit 0", "-n"))
 }
 
 // What could not be begun is no success either.

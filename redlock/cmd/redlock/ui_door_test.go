@@ -100,11 +100,14 @@ func TestWhoReadsNoAnswerIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := uiServer{door: newUIDoor(func(string) {}), place: "/x/"}
 		server, l := s.server(t.Context()), pipeListener{make(chan net.Conn)}
-		ended := make(chan error)
+		ended := make(chan error, 1)
 		go func() { ended <- server.Serve(l) }()
 		ours, theirs := net.Pipe()
+		defer ours.Close()
 		l.conns <- theirs
+		close(l.conns)
 		begun := time.Now()
+		ours.SetDeadline(begun.Add(time.Hour))
 		for {
 			if _, err := io.WriteString(ours, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 				break // the server has ended it
@@ -112,7 +115,6 @@ func TestWhoReadsNoAnswerIsNotWaitedFor(t *testing.T) {
 		}
 		require.LessOrEqual(t, time.Since(begun), time.Minute)
 		require.GreaterOrEqual(t, time.Since(begun), uiPatience)
-		close(l.conns)
 		require.ErrorIs(t, <-ended, net.ErrClosed)
 	})
 }

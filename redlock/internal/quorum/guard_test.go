@@ -509,6 +509,26 @@ func TestWhoIsExemptIsBornForLongEnough(t *testing.T) {
 			require.Equal(t, []time.Duration{0, 0, c.want}, f.waits(p), "%s, %v", name, known)
 		}
 	}
+	// What it denies after its restart counts for whoever meets it then, though the witness names that process by now.
+	for name, change := range map[string]func(s *conn.Server){
+		"nothing":             func(*conn.Server) {},
+		"no append-only file": func(s *conn.Server) { s.NoAOF = true },
+		"it was a replica":    func(s *conn.Server) { s.ReplID2 = "x" },
+	} {
+		f := newFleet(3)
+		p := f.starts(fleetGuard, true, fleetTTL, 0, 1, 2)
+		f.now += time.Hour
+		f.restart(2, true)
+		f.connect(p, 2)
+		require.Zero(t, f.waits(p)[2], name)
+		f.now += time.Second
+		change(&f.servers[2])
+		want := fleetGuard - time.Second
+		if name == "nothing" {
+			want = 0
+		}
+		require.Equal(t, want, f.waits(f.starts(fleetGuard, true, fleetTTL, 0, 1, 2))[2], name)
+	}
 	// A restart forgets that it has refused what it had, was a replica or had no append-only file: the birth does not.
 	for _, change := range []func(s *conn.Server, did bool){
 		func(s *conn.Server, did bool) { s.Unexpected = did },
@@ -976,10 +996,12 @@ func TestANewBirthIsNoFlush(t *testing.T) {
 		f.servers[0].Epoch = epoch
 		for range 2 { // one after the other: each leaves its own
 			for _, p := range []int{a, b} {
-				f.guards[p].Push(0, pushAll, f.now)
-				f.settle()
-				f.guards[p].Disconnected(0)
-				f.connect(p, 0)
+				require.NotPanics(t, func() {
+					f.guards[p].Push(0, pushAll, f.now)
+					f.settle()
+					f.guards[p].Disconnected(0)
+					f.connect(p, 0)
+				})
 			}
 		}
 		f.pass(2 * flushedWithin)

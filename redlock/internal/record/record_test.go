@@ -100,8 +100,9 @@ func TestBodyIsNotReadPastItsEnd(t *testing.T) {
 		"\x01\x00\x02\x00\x00\x00\x00\x00\x01\x05\x06\x07\x08\x09\x03\x01\x0212345678\x00\x02\x01\x05",
 		"\x01\x00\x02\x00\x00\x00\x00\x00\x01\x05\x06\x07\x08\x09\x03\x01\x0212345678\x41" + strings.Repeat("\x00", 100),
 	} {
-		d := decoder{}
-		_, ok := d.event([]byte(body))
-		require.False(t, ok, "%q", body)
+		require.NotPanics(t, func() {
+			_, ok := new(decoder).event([]byte(body))
+			require.False(t, ok, "%q", body)
+		}, "%q", body)
 	}
 }
