@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"sync"
 	"testing"
@@ -107,6 +108,35 @@ func TestALateRoundDoesNotReleaseWhatASwitchHasLost(t *testing.T) {
 				time.Sleep(2 * time.Millisecond)
 				require.Zero(t, r.keys())
 			})
+		})
+	}
+}
+
+// Who has just taken a lock, and is to ask again whether it has it, may find the lock of another goroutine, which has unlocked
+// the Mutex and locked it again. That one may rely on what it has read of Remaining: its lock stays on the masters.
+func TestALockThatAnotherGoroutineHasTakenStaysThoughTheQuestionFails(t *testing.T) {
+	for _, theirs := range []bool{true, false} {
+		simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+			m := c.NewMutex("k", ttl)
+			other, _ := another(t, r, Config{})
+			for range 2 {
+				require.NoError(t, m.TryLock(t.Context()))
+				mine := m.secretly()
+				if theirs {
+					require.NoError(t, m.Unlock(t.Context()))
+					require.NoError(t, m.TryLock(t.Context()))
+				}
+				time.Sleep(2 * time.Millisecond)
+				r.set(fail, 0, 1)
+				require.False(t, c.held.Survives(&m.hold, []byte(mine), c.held.Switches()+1))
+				r.set(func(m *fakeMaster) { m.down = nil }, 0, 1)
+				time.Sleep(2 * time.Millisecond)
+				next := other.NewMutex("k", ttl)
+				require.Equal(t, theirs, errors.Is(next.TryLock(t.Context()), ErrHeld))
+				next.Unlock(t.Context())
+				time.Sleep(2 * ttl)
+				m.Unlock(t.Context())
+			}
 		})
 	}
 }

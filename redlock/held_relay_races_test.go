@@ -103,6 +103,49 @@ func TestAnExtendOfTheNextHolderHidesNoLoss(t *testing.T) {
 	})
 }
 
+// The round that follows a hand-over says that a quorum had the lock until then. If it extends the lock, and is judged too
+// late for that, the next holder has lost it. The last one had it all the time.
+func TestAnUnlockIsConfirmedByAnExtensionThatComesTooLate(t *testing.T) {
+	for _, late := range []time.Duration{0, ttl} {
+		for _, waits := range []bool{true, false} {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				var armed atomic.Bool
+				var first atomic.Pointer[mux.Op]
+				c.round.Mux = &hookedRounds{Mux: r, posting: func(op *mux.Op) {
+					if armed.CompareAndSwap(true, false) {
+						first.Store(op)
+					}
+				}, waited: func(_ context.Context, op *mux.Op) {
+					if first.CompareAndSwap(op, nil) {
+						time.Sleep(late) // the process stands still
+					}
+				}}
+				for range 2 { // the second time with what was used before
+					all, failed := runners(t, c, 1), c.Stats().ReleaseFailed
+					time.Sleep(ttl / 3) // so that the round extends
+					armed.Store(true)
+					if waits {
+						all[0].leave(t.Context())
+					} else {
+						require.NoError(t, all[0].Release())
+					}
+					require.NoError(t, soon(t, all[1].locked))
+					time.Sleep(late + 2*time.Millisecond)
+					if waits {
+						require.NoError(t, soon(t, all[0].unlocked))
+					}
+					settle()
+					require.Nil(t, first.Load())
+					require.Equal(t, failed, c.Stats().ReleaseFailed)
+					require.Equal(t, late == 0, all[1].Remaining() > 0)
+					all[1].Mutex.Unlock(t.Context())
+					time.Sleep(2 * ttl)
+				}
+			})
+		}
+	}
+}
+
 // The relay's extension may be judged late. The holder may have extended the lock further by then: it is not lost.
 func TestAnExtensionThatIsJudgedLateEndsNothing(t *testing.T) {
 	for after, handovers := range map[string]int{"it is held": 0, "it was given on": -1, "it was released": 1} {

@@ -112,9 +112,11 @@ func (r *rechecker) recheckAll() {
 // survives asks the masters again for a lock that was just taken while a group has switched. One of the lock's votes
 // may be that of the replaced master, and the recheck of all locks may have come too early to see this one. It
 // reports whether the lock is still valid. If it is not, it is released: nobody relies on it yet. The token is that of
-// the caller's lock, as the hold may have another lock by now.
+// the caller's lock. The hold may have another lock by now, on which another goroutine may rely.
 func (r *rechecker) survives(h *Lock, token []byte) bool {
-	r.ask([]*Lock{h}, r.renewer.lose)
+	r.ask([]*Lock{h}, func(h *Lock, lost []byte, f Failure) {
+		r.renewer.noteLostBut(h, lost, f, string(lost) != string(token))()
+	})
 	h.mu.Lock()
 	held := h.has(token) && h.state(r.core.Now()) == stateHeld
 	h.mu.Unlock()

@@ -376,9 +376,9 @@ func (r *relay) validity() time.Duration {
 	return max(r.until, time.Duration(r.lease.ends.Load())) // the last holder may have moved it, and have no lock any more
 }
 
-// complete judges a round, and reports whether the lock is lost. tell is to tell the holder that has it; nil if there is
-// nothing to tell.
-func (r *relay) complete(k *round.Call, err error) (lost bool, tell func()) {
+// complete judges a round, and reports whether the lock was lost for those that share the round. tell is to tell the holder
+// that has it now; nil if there is nothing to tell.
+func (r *relay) complete(k *round.Call, err error) (gone bool, tell func()) {
 	c := r.of.core
 	r.mu.Lock()
 	h := r.holder
@@ -392,6 +392,7 @@ func (r *relay) complete(k *round.Call, err error) (lost bool, tell func()) {
 		t.Yes, t.Failed = t.Yes+far.Len(), t.Failed-far.Len()
 	}
 	reason := t.Released(false, r.lost.Load())
+	gone = reason == quorum.ErrNotHeld
 	if k.TTL > 0 && r.spec.Numbers == nil && reason != quorum.ErrNotHeld && !r.released { // it has extended
 		reason = r.prolong(t, c.Now(), r.spec.Term.Until(k.Op.Started))
 	}
@@ -403,7 +404,7 @@ func (r *relay) complete(k *round.Call, err error) (lost bool, tell func()) {
 	if h != nil {
 		h.mu.Unlock()
 	}
-	lost = reason == quorum.ErrNotHeld || reason == quorum.ErrExpired
+	lost := gone || reason == quorum.ErrExpired // if it was extended too late, a quorum had it until then all the same
 	if reason != nil && !lost && r.last != nil { // the release that was posted meanwhile began after these, and may know
 		r.waiting = append(r.waiting, r.sharing...)
 		clear(r.sharing)
@@ -414,7 +415,7 @@ func (r *relay) complete(k *round.Call, err error) (lost bool, tell func()) {
 	if news && h != nil {
 		tell = r.of.renewer.noteLost(h, slices.Clone(r.token), c.Teller.Failure(OpUnlock, r.spec.Key, k, err, reason))
 	}
-	return r.lost.Load(), tell
+	return gone || !news && r.lost.Load(), tell // others may have found out meanwhile
 }
 
 // repair has the lock repaired after a round that has succeeded, if the round has extended it. h is the holder; nil if there

@@ -30,7 +30,7 @@ func (t Term) Until(started time.Duration) time.Duration { return started + t.TT
 // Started is the inverse of Until: it returns when the round began.
 func (t Term) Started(until time.Duration) time.Duration { return until - t.TTL + t.Drift }
 
-// RenewAfter is the part of its TTL, a third, after which a lock is renewed.
+// RenewAfter divides a TTL: a lock is renewed when a third of it has passed.
 const RenewAfter = 3
 
 // Due returns when a lock that is valid until then is to be renewed.

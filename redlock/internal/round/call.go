@@ -27,7 +27,7 @@ import (
 // a debt.
 //
 //	round             what a straggler leaves       what undoes it
-//	acquire           the lock's keys               Unlock; Core.SendRelease, if it has failed and keys can be there
+//	acquire           the lock's keys               Unlock; Core.SendUndo, if it has failed and keys can be there
 //	extend, adopt,    keys that last longer         Unlock; renewer.lose, if the lock is over (extension.mustUndo);
 //	recheck                                         the next attempt of the Mutex (renewer.loseUnseen)
 //	repair            the lock's keys               likewise; and their yes does not count (internal/quorum/suspect.go)

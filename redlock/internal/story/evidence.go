@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/defaults"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/record"
 )
 
@@ -88,8 +90,8 @@ type fate struct {
 	grounds []Ground
 }
 
-// allowed is by how much the clocks of master and client may differ in a TTL: see the rules of package redlock.
-func allowed(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
+// allowed is by how much the clocks of master and client may differ in a TTL. No record says which factor its client had.
+func allowed(ttl time.Duration) time.Duration { return quorum.NewTerm(ttl, defaults.DriftFactor).Drift }
 
 // fate returns why a master that had said yes to a hold did not have its key when another round asked it: that one had a no, or
 // another lock was given a yes.
