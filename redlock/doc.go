@@ -18,7 +18,7 @@
 //	validity = TTL - (now-T1) - drift,   drift = TTL*0.01 + 2 ms
 //
 // is above zero. [Mutex.Remaining] is what is left of it. Otherwise a release goes to all masters at once, also
-// to those that said no.
+// to those that said no, unless all did.
 //
 // Contenders that begin at about the same time can split the votes. Then one of them goes on, so
 // that somebody has the lock: the one that has the vote of the first master, in an order that all
@@ -95,7 +95,7 @@
 //     internal/quorum/suspect.go.
 //  4. KeepAlive's context ends at the end of the validity at the latest: its timer is set before
 //     a renewal is sent.
-//  5. Unlock returns nil if a quorum deleted the key, [ErrNotHeld] only if the lock had ended
+//  5. Unlock returns nil if a quorum deleted the key, or has it still, [ErrNotHeld] only if the lock had ended
 //     before, and [ErrNoQuorum], or the context's error, if the masters did not answer.
 //  6. A master that does not know a script is sent its text once: no loop. Where the server has a
 //     native command (DELEX and MSETEX of Redis 8.4, DELIFEQ of Valkey 9.0, SET IFEQ), that takes

@@ -73,9 +73,11 @@ package redlock
 //	... until when                    redlock/internal/quorum/guard.go     Guard.Standing       yes-counts-before-the-witness-is-read
 //	what is durable                   redlock/internal/quorum/guard.go     Guard.remembers      durable-though-it-denies-it
 //	which fence counts                redlock/internal/quorum/fence.go     Common               fence-before-it-is-safe
+//	... and which number is one       redlock/internal/kind/fenced.go      fenced.Acquire       far-fence-believed-in-an-acquire
 //	a failed attempt is undone        redlock/acquire.go                   attempt.round        failed-attempt-kept
 //	... if its context ends           redlock/acquire.go                   attempt.round        cancelled-attempt-leaves-its-key
-//	... with its place in the queue   redlock/wait.go                      wait.cleanUp         waiter-that-panics-stays-in-the-queue
+//	... while it waits in the queues  redlock/internal/line/global.go      GlobalQueues.endEntry  who-gives-up-stays-in-the-queue
+//	... or if the context panics      redlock/wait.go                      wait.cleanUp         waiter-that-panics-stays-in-the-queue
 //	who goes on after a split         redlock/acquire_split.go             Mutex.resolve        split-asks-who-owes
 //	a lock is lost at its end         redlock/internal/held/keepalive.go   KeepAlive.deadline   keepalive-ends-late
 //	a lock is renewed after a third   redlock/internal/quorum/tally.go     RenewAfter           renewed-after-a-half
@@ -85,8 +87,8 @@ package redlock
 //	who is next, and who is dead      redlock/internal/kind/queue.go       EnterScript          dead-in-the-queue-blocks
 //	... in this process               redlock/internal/line/local.go       LocalQueues.joinAs   several-waiter-does-not-wait-for-its-turn
 //	... and is woken                  redlock/internal/line/local.go       LocalQueues.Released  wake-nobody
-//	a waiter that does not come       redlock/wait.go                      wait.renew           queue-that-does-not-move-is-obeyed
-//	readers give way                  redlock/internal/kind/shared.go      addReader            intent-ignored
+//	a queue that does not move        redlock/wait.go                      wait.renew           queue-that-does-not-move-is-obeyed
+//	readers give way to a writer      redlock/internal/kind/shared.go      addReader            intent-ignored
 //	how many permits there are        redlock/internal/kind/permits.go     permitAcquireScript  another-number-of-permits
 //	... and for how long we know      redlock/acquire.go                   attempt.once         ended-agreement-counts
 //	whose answer a reply is           mux/reply.go                         Mux.reply            unexpected-reply-accepted

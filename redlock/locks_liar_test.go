@@ -128,7 +128,7 @@ func besideALiar(t *testing.T, liar listLiar, n int) (open func(timeout time.Dur
 	}
 	settled(t, honest)
 	return func(timeout time.Duration) *redlock.Client {
-		c := openConfig(t, redlock.Config{Masters: append(masters.Addrs(), address), RoundTimeout: timeout})
+		c := openConfig(t, redlock.Config{Masters: append(masters.Addrs(), address), RoundTimeout: timeout, DialTimeout: busy})
 		for i := range 3 {
 			reaches(t, c, i, "up")
 		}
@@ -155,11 +155,16 @@ func TestAListEndsWhateverOneMasterSays(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			open, address := besideALiar(t, liar, many)
 			var held map[string]bool
 			var alone int
 			var last error
-			for timeout := 250 * time.Millisecond; timeout < busy && (held == nil || errors.Is(last, redlock.ErrNoQuorum)); timeout *= 2 {
+			var address string
+			pause := liar.pause
+			for scale := time.Duration(1); scale <= 32 && (held == nil || errors.Is(last, redlock.ErrNoQuorum)); scale *= 2 {
+				timeout := scale * 250 * time.Millisecond
+				liar.pause = scale * pause // it is as late
+				var open func(time.Duration) *redlock.Client
+				open, address = besideALiar(t, liar, many)
 				ctx, cancel := context.WithTimeout(t.Context(), 80*timeout)
 				held, alone, last = map[string]bool{}, 0, nil
 				for l, err := range open(timeout).Locks(ctx, "lock:*") {

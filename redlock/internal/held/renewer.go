@@ -21,7 +21,7 @@ const (
 	maxSending = 4096 // no burst is sent while so many renewals are under way
 
 	// Each of these divides a TTL.
-	earliness  = 48 // ... or earlier by at most this part, to share a burst with others
+	earliness  = 48 // a lock is renewed earlier than Term.Due by at most this part, to share a burst with others
 	retryAfter = 24 // a renewal that failed is tried again after this part, or up to twice as much
 )
 

@@ -5,14 +5,19 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/redburst/redburst/redlock/internal/defaults"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
 // lead is how much earlier than it must a term ends: by about the time slice that the runtime
 // may take, when every processor is busy, to run the timer.
 const lead = 10 * time.Millisecond
 
-// margin is what is taken off a TTL: the drift of the clocks, as redlock has it, and the lead.
-func margin(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond + lead }
+// margin is what is taken off a TTL: the drift of the clocks, and the lead.
+func margin(ttl time.Duration) time.Duration {
+	return quorum.NewTerm(ttl, defaults.DriftFactor).Drift + lead
+}
 
 // A term is the time for which a session is certainly alive. Its context ends with it.
 type term struct {
