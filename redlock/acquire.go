@@ -224,11 +224,14 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	if taken && e != nil {
 		m.giveBack(k.Token)
 	}
-	c.stats.countAttempt(e, k.Op.Decided-k.Op.Started)
+	again := e != nil && e.detail == unsure && a.relies // no master has failed, and the attempt goes on
+	if !again {
+		c.stats.countAttempt(e, k.Op.Decided-k.Op.Started)
+	}
 	if e != nil {
 		e.blame(ctx, err)
 	}
-	if e != nil && e.reason != nil && e.reason != ErrHeld {
+	if e != nil && e.reason != nil && e.reason != ErrHeld && !again {
 		a.failures++
 	}
 	if e == nil && m.spec().Second != nil {

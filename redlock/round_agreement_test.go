@@ -175,6 +175,7 @@ func TestAnAgreementThatEndsMeanwhileDoesNotCount(t *testing.T) {
 	}}
 	require.NoError(t, m.TryLock(t.Context()))
 	require.Equal(t, 2, attempts, "the first one does not count")
+	require.Zero(t, c.Stats().NoQuorum, "no master has failed")
 	c.round.Mux = real
 	for i := range 3 {
 		require.Eventually(t, func() bool { return permitKeys(t, masters, i, "k", 2) == 1 }, 20*time.Second, 5*time.Millisecond)

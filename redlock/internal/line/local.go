@@ -153,8 +153,8 @@ func (qs *LocalQueues) joinAs(s *round.Spec, reader bool, keys ...string) (w *Wa
 // now the heads of all their queues. If the waiter is a reader and has the lock, Leave gives all readers their
 // turn, up to the first writer. It returns what the queues know of why the lock could not be taken: whether it is
 // held in this client, and the error of the last attempt. If the waiter was given a lock that it has not taken over,
-// Leave releases that, and returns declined: then the caller must call released. It does so under the locks of the
-// shards, as takeBack does, so that Close does not come in between.
+// Leave releases that, and returns declined: then the caller must call Released. It does so under the locks of the
+// shards, as TakeBack does, so that Close does not come in between.
 func (qs *LocalQueues) Leave(w *Waiter, acquired bool, keys ...string) (declined, held bool, why error) {
 	locked := qs.lock(keys)
 	for i, key := range keys {

@@ -433,9 +433,14 @@ func TestAWaiterOfThePoolIsAsNew(t *testing.T) {
 	again, _ := q.join("k")
 	for again != used { // a pool may drop what is put
 		used = again
-		conntest.Soil(used, "listener", "core", "entries", "blockers", "reader", "timer", "given", "asking")
+		conntest.Soil(used, "listener", "core", "entries", "blockers", "reader", "timer", "given", "asking", "signal")
+		select {
+		case used.signal <- Turn: // as it gives up
+		default:
+		}
 		q.Leave(used, false, "k")
 		again, _ = q.join("k")
 	}
 	require.Empty(t, conntest.Differs(used, fresh, "listener", "timer", "entries[0].waiter"))
+	requireQuiet(t, used)
 }

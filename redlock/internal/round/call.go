@@ -65,8 +65,8 @@ type Call struct {
 	Held           time.Duration // in a release, for how long the lock was held; 0 if that is not known
 	Slot           int           // in an acquire of a slotted kind, the slot that it is to take
 	Relies         bool          // in an acquire of a slotted kind: it relies on an agreement
-	untaken        bool          // in a release: the attempt has not taken the lock
 	AgreementEpoch uint64        // ... and the epoch of the agreements when it began
+	untaken        bool          // in a release: the attempt has not taken the lock
 	About          About         // for the Observers
 	Kept           []mux.Vote    // of an acquire that has met a split (Mutex.resolve)
 	roundLease     roundLease    // see Core.DoUndoable
