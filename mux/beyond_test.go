@@ -106,6 +106,36 @@ func TestPushBeyondTheLimitsIsLeftOut(t *testing.T) {
 	}
 }
 
+// What a Keeper asks is answered, or the connection ends: it would wait for the answer for ever, and the master's votes with it.
+func TestAnswerToAKeeperBeyondTheLimitsEndsTheConnection(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	_, err := masters.Do(0, "SET", "long", strings.Repeat("x", 100<<10))
+	require.NoError(t, err)
+	k := keeps(func(int, conn.Server, conn.Server) (time.Duration, string) { return 0, "" })
+	heard, ended := make(chan string, 100), make(chan error, 100)
+	k.heard = func(_ int, v resp.Value) { heard <- string(v.Bytes()) }
+	m := open(t, mux.Config{Masters: masters.Addrs(), StallTime: time.Hour, Keeper: k, OnState: func(_ int, s mux.State) {
+		if s.Phase != mux.Up && s.Err != nil {
+			ended <- s.Err
+		}
+	}})
+	for range 2 {
+		waitUp(t, m, 1)
+		for _, key := range []string{"short", "long"} {
+			k.asks(0, resp.AppendCommand(nil, "GET", key), 1)
+			m.Judge()
+			if key == "short" {
+				require.Empty(t, conntest.Soon(t, "it is told", heard))
+			}
+		}
+		require.ErrorIs(t, conntest.Soon(t, "the connection ends", ended), resp.TooLong)
+	}
+	waitUp(t, m, 1)
+	require.NoError(t, m.Do(t.Context(), vote("a")))
+	require.Empty(t, heard)
+}
+
 // What has no end is not skipped without end, in bytes or in time.
 func TestSkippingEnds(t *testing.T) {
 	t.Parallel()

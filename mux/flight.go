@@ -16,6 +16,7 @@ type flight struct {
 	onReply  func(master int, v resp.Value) // Op.OnReply
 	replies  int                            // to the command
 	text     []byte                         // own copy of the fallback, or else of the command if that is to be delivered as a debt
+	asked    bool                           // by [Mux.ask]: each reply is told
 	bare     bool                           // there is no fallback: the text, if there is one, is the command
 	lease    Lease                          // of the fallback; nil if it may be sent at any time
 	term     uint64                         // ... and its term
@@ -31,7 +32,7 @@ type flight struct {
 func (m *Mux) takeFlight(op *Op, now time.Duration) *flight {
 	f := m.flights.take()
 	f.verdict, f.onReply = op.Verdict, op.OnReply
-	f.replies = max(1, op.Replies)
+	f.replies, f.asked = max(1, op.Replies), false
 	f.lease, f.term = op.Lease, op.Epoch
 	f.until, f.extended = 0, 0
 	text := op.Fallback

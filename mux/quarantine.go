@@ -138,10 +138,12 @@ func (m *Mux) askStanding(i int, st Standing, now time.Duration) {
 	}}, now)
 }
 
-// ask sends a master a command that is nobody's vote, of which each reply is told. It is sent in quarantine, too.
+// ask sends a master a command that is nobody's vote, of which each reply is told: one that cannot be, as it is too long, ends
+// the connection. The command is sent in quarantine, too.
 func (m *Mux) ask(i int, op *Op, now time.Duration) {
 	op.Verdict = func(resp.Value) Verdict { return VerdictNo }
 	f := m.takeFlight(op, now)
+	f.asked = true
 	m.write(i, op.Command)
 	for range f.replies {
 		f.refs++

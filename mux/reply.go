@@ -52,6 +52,8 @@ func (m *Mux) match(i int, l *link) {
 				}
 			}
 			m.judge(now)
+		case beyond != nil && s.owed.len() > 0 && s.owed.front().f != nil && s.owed.front().f.asked: // or who asked waits for ever
+			m.drop(i, m.masterError(i, beyond))
 		case m.reply(i, v, beyond, now):
 			s.pulse.lived(now - s.idleSince())
 			s.lastReply, s.suspected = now, 0

@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -199,4 +200,36 @@ func TestAVoteUnderWayAtAFlushDoesNotCount(t *testing.T) {
 	require.False(t, m.Remaining() > 0 && n.Remaining() > 0)
 	refusesSecond(t, m, second, time.Minute)
 	require.Equal(t, "quarantined", phase(second, 2), "it is connected")
+}
+
+// Whoever may write a client's witness can put anything there. That costs the masters' votes for a TTL at the most, and not for
+// as long as their connections live, however long it is.
+func TestAWitnessThatIsNoneStopsNobodyForLong(t *testing.T) {
+	t.Parallel()
+	for name, value := range map[string]string{"short": "garbage", "too long": strings.Repeat("x", 70_000)} {
+		masters := redlocktest.Start(t, 3)
+		all := []*redlock.Client{openWith(t, masters, redlock.Config{}), openWith(t, masters, redlock.Config{})}
+		locks := func() {
+			for _, c := range append(all, openWith(t, masters, redlock.Config{})) {
+				ctx, cancel := context.WithTimeout(t.Context(), busy)
+				m := c.NewMutex("k", time.Second)
+				require.NoError(t, m.Lock(ctx), name)
+				require.NoError(t, m.Unlock(ctx), name)
+				cancel()
+			}
+		}
+		locks()
+		for range 2 {
+			for i := range 2 {
+				_, err := masters.Do(i, "SET", "{}:since", value)
+				require.NoError(t, err)
+			}
+			locks()
+		}
+		for i := range 2 {
+			_, err := masters.Do(i, "DEL", "{}:since")
+			require.NoError(t, err)
+		}
+		locks()
+	}
 }

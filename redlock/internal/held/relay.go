@@ -404,7 +404,7 @@ func (r *relay) complete(k *round.Call, err error) (gone bool, tell func()) {
 	if h != nil {
 		h.mu.Unlock()
 	}
-	lost := gone || reason == quorum.ErrExpired // if it was extended too late, a quorum had it until then all the same
+	lost := gone || reason == quorum.ErrExpired  // if it was extended too late, a quorum had it until then all the same
 	if reason != nil && !lost && r.last != nil { // the release that was posted meanwhile began after these, and may know
 		r.waiting = append(r.waiting, r.sharing...)
 		clear(r.sharing)
