@@ -174,8 +174,8 @@ func (n *nodeView) ask(ctx context.Context) (a clusterAnswer, err error) {
 	a.asked = clock.Now()
 	first := n.viewed == 0
 	auth := first && !q.credentials.none()
-	epoch := (first || n.has) && !n.survey.once // the handshake asks for it, too
 	slots := first || a.asked-n.viewed >= viewLasts
+	epoch := (first || n.has || slots) && !n.survey.once // the handshake asks for it, too. Nothing is sent behind the slots
 	var commands [][]string
 	if auth {
 		commands = append(commands, q.credentials.auth())

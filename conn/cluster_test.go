@@ -292,6 +292,24 @@ func TestASlotIsFollowed(t *testing.T) {
 	conn.FollowSlot(t.Context(), parse(t, at[0]), ofLocks, nil)
 }
 
+// A node that is asked for its view of the cluster may just have been given the slot. What is asked for then is read in the order
+// in which it was sent.
+func TestANodeIsGivenTheSlotAsItsViewIsAskedFor(t *testing.T) {
+	t.Parallel()
+	for _, given := range []bool{true, false} {
+		nodes, at := nodesOf(t, 3)
+		epoch, has, err := conn.AskedTwice(t.Context(), cluster(t, at...), ofLocks, at[1], func() {
+			if given {
+				nodes[1].answer("GET", "$-1\r\n")
+				nodes[1].answer("CLUSTER SLOTS", slotsAt(at[1], at[0], at[2]))
+			}
+		})
+		require.NoError(t, err)
+		require.Equal(t, given, has)
+		require.Equal(t, "7", epoch)
+	}
+}
+
 // A real cluster of one node, over TLS and for a user that may do no more than it must.
 func TestClusterOverTLS(t *testing.T) {
 	t.Parallel()

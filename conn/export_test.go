@@ -1,6 +1,8 @@
 package conn
 
 import (
+	"context"
+	"crypto/tls"
 	"testing"
 	"time"
 )
@@ -35,4 +37,26 @@ func AnswerBytes(nodes int) int {
 		s.running[string(rune(i))] = func() {}
 	}
 	return s.limits().Frame
+}
+
+// AskedTwice asks a node of a cluster on one connection, and once more when its view is too old. between comes before that. It
+// returns the epoch that the node has said the second time, if it has the slot then.
+func AskedTwice(ctx context.Context, a Address, opt Options, at string, between func()) (epoch string, has bool, err error) {
+	s := newSurvey(a, &opt)
+	s.credentials = func(context.Context) (Credentials, *tls.Config, error) { return Credentials{}, nil, nil }
+	q := asker{dialing: dialing{addr: a, opt: &s.opt}}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := q.dial(ctx, at); err != nil {
+		return "", false, err
+	}
+	defer q.close()
+	v := nodeView{survey: s, asker: &q, at: at, timeout: time.Minute}
+	if _, err := v.ask(ctx); err != nil {
+		return "", false, err
+	}
+	v.viewed -= viewLasts
+	between()
+	got, err := v.ask(ctx)
+	return got.epoch, got.state.has(), err
 }

@@ -123,8 +123,7 @@ func TestAnswerToAKeeperBeyondTheLimitsEndsTheConnection(t *testing.T) {
 	for range 2 {
 		waitUp(t, m, 1)
 		for _, key := range []string{"short", "long"} {
-			k.asks(0, resp.AppendCommand(nil, "GET", key), 1)
-			m.Judge()
+			k.stand(m, 0, mux.Standing{Ask: resp.AppendCommand(nil, "GET", key), Replies: 1})
 			if key == "short" {
 				require.Empty(t, conntest.Soon(t, "it is told", heard))
 			}

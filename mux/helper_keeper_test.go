@@ -37,15 +37,6 @@ func (k *keeper) Connected(i int, before, now conn.Server, at time.Duration) {
 	k.news = true
 }
 
-// asks has a master asked when the news are heeded the next time.
-func (k *keeper) asks(i int, command []byte, replies int) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	st := k.stands[i]
-	st.Ask, st.Replies = command, replies
-	k.stands[i], k.news = st, true
-}
-
 func (k *keeper) Answered(i int, v resp.Value, _ time.Duration) {
 	if k.heard != nil {
 		k.heard(i, v)

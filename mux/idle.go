@@ -87,14 +87,14 @@ func (m *Mux) arm() {
 }
 
 // outstanding reports whether bytes are to be written, a connection's end is to be read,
-// something is to be sent again, a listener has stepped aside, or replies are owed. Debts that a backlog keeps back need
-// no case of their own: replies are owed before them.
+// something is to be sent again, a listener has stepped aside, or replies are owed; or an operation is to end in time whose
+// vote is withheld. Debts that a backlog keeps back need no case of their own: replies are owed before them.
 func (m *Mux) outstanding() bool {
 	if m.dirty != 0 || m.hangups != 0 || m.retryAt != 0 || m.aside {
 		return true
 	}
 	for i := range m.slots {
-		if m.slots[i].owed.len() > 0 {
+		if s := &m.slots[i]; s.owed.len() > 0 || s.withheld && m.ops.n > 0 && m.expiry != 0 {
 			return true
 		}
 	}

@@ -255,12 +255,20 @@ func TestAYesThatIsWithheldUntilTheTimeout(t *testing.T) {
 	m := open(t, mux.Config{Masters: masters.Addrs(), Keeper: k})
 	waitUp(t, m, 2)
 	k.stand(m, 0, mux.Standing{Withheld: true})
-	op := acquire("k", "t")
-	op.Timeout = 50 * time.Millisecond
-	require.ErrorIs(t, m.Do(t.Context(), op), mux.ErrTimeout)
-	require.ErrorContains(t, op.Votes[0].Err, "has not answered yet whether it may vote")
-	require.Equal(t, mux.VerdictPending, op.Votes[0].Verdict)
-	require.NoError(t, op.Votes[1].Err)
+	for i, waits := range []bool{true, false, true, false} {
+		op, decided := acquire(fmt.Sprint("k", i), "t"), (chan error)(nil)
+		op.Timeout = 50 * time.Millisecond
+		if waits {
+			require.ErrorIs(t, m.Do(t.Context(), op), mux.ErrTimeout)
+		} else { // nobody drives, and no reply is owed
+			op, decided = told(op)
+			m.Post(op)
+			require.ErrorIs(t, conntest.Soon(t, "the end", decided), mux.ErrTimeout)
+		}
+		require.ErrorContains(t, op.Votes[0].Err, "has not answered yet whether it may vote")
+		require.Equal(t, mux.VerdictPending, op.Votes[0].Verdict)
+		require.NoError(t, op.Votes[1].Err)
+	}
 }
 
 // A master comes into quarantine while it has a question: its yes may be to one who asked before it has forgotten, or after.
