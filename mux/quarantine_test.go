@@ -1,6 +1,7 @@
 package mux_test
 
 import (
+	"fmt"
 	"runtime"
 	"strings"
 	"sync"
