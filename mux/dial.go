@@ -46,19 +46,28 @@ func (m *Mux) startDial(i int, pause time.Duration) {
 // the Mux is closed, or the master is replaced. It takes mu.
 func (m *Mux) dial(i int, pause time.Duration, number uint64) {
 	for {
+		s := &m.slots[i]
 		if pause > 0 {
+			moved := make(chan struct{})
+			m.mu.Lock()
+			if s.dialer == number {
+				s.pausing = moved
+			}
+			m.mu.Unlock()
 			select {
 			case <-time.After(rand.N(pause)):
+			case <-moved: // the pause was due to who had the place before
+				pause = 0
 			case <-m.ctx.Done():
 				return
 			}
 		}
 		m.mu.Lock()
-		s := &m.slots[i]
 		if s.dialer != number {
 			m.mu.Unlock()
 			return
 		}
+		s.pausing = nil
 		moved, addr := s.moved, s.addr.WithHint(s.lastEndpoint()).WithNodes(s.nodes)
 		opt := m.cfg.Conn
 		opt.ClientName = m.clientName

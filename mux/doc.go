@@ -237,5 +237,5 @@
 //   - The pinger's goroutine runs for the time of a burst of PINGs, when connections have been idle.
 //   - The notifier runs while there are state changes to tell OnState.
 //
-// All have ended when Close returns.
+// All have ended when Close returns, but for calls of a Dialer that were given up: they end when it returns.
 package mux

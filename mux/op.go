@@ -83,7 +83,7 @@ type Op struct {
 	// OnReply, if set, is called with each master's (last) reply, also if that comes after the
 	// decision: in the order in which the master has sent it among its pushes. The value borrows
 	// the connection's buffer and is valid during the call. It is called with the Mux locked, as
-	// the hooks of the [Config] are. If it panics, the vote has failed.
+	// the hooks of the [Config] are. If it panics, the vote has failed. A reply that is too long is not told.
 	OnReply func(master int, v resp.Value)
 	// Awaited says that a Wait follows the Post at once. Then Post leaves the writing to it. The
 	// Wait also writes what other callers have submitted by then.

@@ -1,6 +1,7 @@
 package mux_test
 
 import (
+	"errors"
 	"io"
 	"net"
 	"strings"
@@ -224,5 +225,25 @@ func TestLateSentinelsGetMoreTime(t *testing.T) {
 	m, err := mux.New(mux.Config{Masters: []string{"sentinel://" + late + "/g"}, Conn: conn.Options{DialTimeout: 100 * time.Millisecond}})
 	require.NoError(t, err)
 	defer m.Close()
+	waitUp(t, m, 1)
+}
+
+// A dialer that pauses for long, as a server has not answered, dials at once when the sentinels name another.
+func TestADialerDoesNotPauseForWhoHadThePlaceBefore(t *testing.T) {
+	t.Parallel()
+	was, taken, _ := newMute(t)
+	is := member(t, "is", hasRole("master"), "+OK\r\n", func([]string) {})
+	sentinel := newSentinel(t, was)
+	m, err := mux.New(mux.Config{Masters: []string{sentinel.group()}, StallTime: 24 * time.Hour,
+		Conn: conn.Options{DialTimeout: 100 * time.Millisecond, Patience: 200 * time.Millisecond}})
+	require.NoError(t, err)
+	defer m.Close()
+	conntest.Soon(t, "it is dialled", taken)
+	eventually(t, "it pauses", func() bool {
+		s := m.Masters()[0]
+		return errors.Is(s.Err, conn.ErrUnanswered) && !strings.Contains(s.Err.Error(), "is waited for") && sentinel.asked.Load() >= 2
+	})
+	sentinel.master.Store(is)
+	sentinel.cut()
 	waitUp(t, m, 1)
 }

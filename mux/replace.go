@@ -154,8 +154,11 @@ func (m *Mux) serves(ctx context.Context, i int, at conn.Address) bool {
 func (m *Mux) replace(i int, from, to conn.Address, c *conn.Conn, name string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if at, err := m.placeOf(from, to); err != nil || at != i { // another call may have been faster
+	switch at, err := m.placeOf(from, to); { // another call may have been faster
+	case err != nil:
 		return err
+	case at != i:
+		return fmt.Errorf("%s has another place by now", from)
 	}
 	server := c.Server()
 	for k := range m.slots {

@@ -49,6 +49,7 @@ type slot struct {
 	dialer    uint64             // the number of the latest goroutine that dials it; those before end
 	dialledAt string             // where a dial goes on that has taken the dial timeout; empty if none does
 	endDial   context.CancelFunc // ends the latest dial; nil before the first
+	pausing   chan struct{}      // closed when its dialer need not pause any more; nil if it does not pause
 
 	known            conn.Server      // what it said at its last connection; state.Server is the copy that is shown
 	quarantinedUntil time.Duration    // it must not vote until then
@@ -156,7 +157,8 @@ func (m *Mux) drop(i int, err error) {
 	l.orderly = err == ErrClosed
 	m.setPhase(i, phase, err)
 	now := clock.Now()
-	// Debts that a backlog has kept back are younger than what is owed.
+	// Debts that a backlog has kept back are younger than what is owed. One that a replica refuses has just come among them, and
+	// is delivered behind the others.
 	kept := s.debts
 	s.debts = debts{}
 	owing := s.owed

@@ -1,6 +1,7 @@
 package mux
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,6 +49,13 @@ func (m *Mux) named(i int, to string) {
 	case s.link == nil:
 		if s.dialledAt != "" && to != s.dialledAt && to != s.moved {
 			s.endDial() // otherwise it may wait there for long
+		}
+		if to != cmp.Or(s.moved, s.known.Endpoint, to) { // what it waits for is another's silence
+			s.silent, s.pause = 0, 0
+			if s.pausing != nil {
+				close(s.pausing)
+				s.pausing = nil
+			}
 		}
 		s.moved = to
 		if s.known.Endpoint != "" && to != s.known.Endpoint && s.interim == "" {
