@@ -680,7 +680,11 @@ func TestMastersAreJudgedByALongerTTLBeforeItIsUsed(t *testing.T) {
 	f := newFleet(3)
 	g := f.guards[f.starts(0, false, time.Second, 0, 1, 2)]
 	judged := 0
-	g.raised = func() { judged++ }
+	g.raised = func() {
+		judged++
+		require.Equal(t, time.Minute, g.LongestTTL())
+		require.Less(t, g.used.Load(), int64(time.Minute), "who comes meanwhile waits until they are judged, too")
+	}
 	g.Use(time.Minute)
 	require.Equal(t, 1, judged)
 	require.Equal(t, time.Minute, g.LongestTTL())
@@ -726,6 +730,7 @@ func TestWhoMayHaveForgottenByItsOwnWord(t *testing.T) {
 		"another process":                   {is, with(func(s *conn.Server) { s.RunID = "s" }), true},
 		"it does not say":                   {is, with(func(s *conn.Server) { s.RunID = "" }), true},
 		"it did not say":                    {with(func(s *conn.Server) { s.RunID = "" }), is, true},
+		"it never says":                     {with(func(s *conn.Server) { s.RunID = "" }), with(func(s *conn.Server) { s.RunID = "" }), true},
 		"it was a replica, as it has said":  {with(func(s *conn.Server) { s.Role = "replica" }), is, true},
 		"it was one, as its ids say":        {is, with(func(s *conn.Server) { s.ReplID, s.ReplID2 = "p", "q" }), true},
 		"it was copied":                     {is, with(func(s *conn.Server) { s.ReplID = "p" }), false},

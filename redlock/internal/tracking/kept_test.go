@@ -1,6 +1,8 @@
 package tracking
 
 import (
+	"bytes"
+	"fmt"
 	"sync"
 	"testing"
 
@@ -79,6 +81,34 @@ func TestAnAnswerPromisesNothingOnceAnOwnWriteHasFollowed(t *testing.T) {
 			require.True(t, kept.Promised().Has(1))
 			require.False(t, kept.Promised().Has(0))
 			kept.Wrote()
+		}
+	}
+}
+
+// A burst of many renewals is not notified of, and what is written afterwards is: the first question behind the burst ends that,
+// however many questions there are. A burst of a few is notified of.
+func TestAQuietBurstEndsWithItsFirstQuestion(t *testing.T) {
+	for _, locks := range []int{0, 1, maxKeysAsked, maxKeysAsked + 1, 3 * maxKeysAsked} {
+		for _, renewals := range []int{quietAt - 1, quietAt, 1000} {
+			ks := &KeptLocks{registry: registry()}
+			qs := Questions{of: ks, values: true}
+			for i := range locks {
+				kept := &KeptLock{of: ks}
+				kept.hearer, kept.kept, kept.interests = kept, true, kept.keys[:0]
+				ks.registry.add(&kept.subscription, 1, 2, fmt.Sprint("k", i))
+				qs.Add(kept, []byte("token"))
+			}
+			ops, begin := qs.AppendOps(nil, renewals)
+			require.Len(t, ops, (locks+maxKeysAsked-1)/maxKeysAsked)
+			worth := locks > 0 && renewals >= quietAt
+			require.Equal(t, worth, begin != nil)
+			if worth {
+				require.Equal(t, string(quiet), string(begin.Command))
+			}
+			for i, op := range ops {
+				require.Equal(t, worth && i == 0, bytes.HasPrefix(op.Command, loud), "%d locks, %d renewals, %d", locks, renewals, i)
+				require.Equal(t, bytes.Count(op.Command, []byte("\r\n*"))+1, op.Replies, "a reply for each command")
+			}
 		}
 	}
 }
