@@ -63,16 +63,7 @@ func (w *wait) end(ctx context.Context, e *RoundError, err error) *RoundError {
 		place = c.globalQueues.AskPlace(w.waiter, c.round.ShortTimeout(m.spec().Timeout, explainMin))
 		ahead = c.localQueues.Ahead(w.waiter, m.spec().Names()...)
 	}
-	w.withdraw()
-	w.leaveGlobalQueue()
-	if w.contended {
-		c.looks.NoteRefused(c.now(), m.spec().Names()...)
-	}
-	declined, held, why := c.localQueues.Leave(w.waiter, w.acquired, m.spec().Names()...)
-	w.waiter = nil
-	if declined {
-		c.localQueues.Released(0, m.spec().Names()...)
-	}
+	held, why := w.leave(w.acquired)
 	if err != nil {
 		failure, _ := why.(*RoundError)
 		e = m.waitError(ctx, err, e, w.undecided, held, failure)
@@ -80,6 +71,23 @@ func (w *wait) end(ctx context.Context, e *RoundError, err error) *RoundError {
 		e.place, e.inLine = c.globalQueues.ReadPlace(place)
 	}
 	return e
+}
+
+// leave takes it out of all queues, with or without the lock. It returns what the local queues know of why the lock could not be
+// taken: see line.LocalQueues.Leave.
+func (w *wait) leave(acquired bool) (held bool, why error) {
+	c, names := w.mutex.client, w.mutex.spec().Names()
+	w.withdraw()
+	w.leaveGlobalQueue()
+	if w.contended {
+		c.looks.NoteRefused(c.now(), names...)
+	}
+	declined, held, why := c.localQueues.Leave(w.waiter, acquired, names...)
+	w.waiter = nil
+	if declined {
+		c.localQueues.Released(0, names...)
+	}
+	return held, why
 }
 
 // reset makes it ready for another call. The intent keeps its memory.
@@ -101,11 +109,7 @@ func (w *wait) cleanUp() {
 		m.client.waits.Put(w)
 	}()
 	if w.waiter != nil {
-		w.withdraw()
-		w.leaveGlobalQueue()
-		if declined, _, _ := m.client.localQueues.Leave(w.waiter, false, m.spec().Names()...); declined {
-			m.client.localQueues.Released(0, m.spec().Names()...)
-		}
+		w.leave(false)
 	}
 	if w.began != 0 {
 		m.client.stats.waiting.Add(-1)
