@@ -27,16 +27,6 @@ func requireFreeOf(t *testing.T, env []string, args ...string) {
 	}, patient, 5*time.Millisecond)
 }
 
-// requireRefused is for a run that others keep from running: it says what they hold, and who they
-// are. A busy machine may not find that out in the second that a run takes for it.
-func requireRefused(t *testing.T, env []string, says string, args ...string) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		status, stdout, stderr := do(t, env, append(append([]string{"run", atOnce, "-n"}, args...), "--", "echo", "ran")...)
-		return status == exitHeld && stdout == "" && regexp.MustCompile(says).MatchString(stderr)
-	}, patient, 5*time.Millisecond)
-}
-
 func TestARunTakesAllItsKeysOrNone(t *testing.T) {
 	t.Parallel()
 	_, env := started(t, 3)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -158,6 +159,16 @@ func do(t *testing.T, env []string, args ...string) (status int, stdout, stderr 
 	s.in.Close()
 	status = s.end()
 	return status, s.out.String(), s.err.String()
+}
+
+// requireRefused is for a run that others keep from running: it says what they hold, and who they
+// are. A busy machine may not find that out in the second that a run takes for it.
+func requireRefused(t *testing.T, env []string, says string, args ...string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		status, stdout, stderr := do(t, env, append(append([]string{"run", atOnce, "-n"}, args...), "--", "echo", "ran")...)
+		return status == exitHeld && stdout == "" && regexp.MustCompile(says).MatchString(stderr)
+	}, patient, 5*time.Millisecond)
 }
 
 // requireReadable fails if a line is too long for a terminal, or coloured where
