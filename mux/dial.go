@@ -214,9 +214,11 @@ func (m *Mux) place(i int, c *conn.Conn, pause time.Duration) error {
 	if s.interim != "" && before.Endpoint == server.Endpoint {
 		before.Endpoint = s.interim // it was the master, then another was, and now it is again
 	}
+	var standing Standing
 	if err := callHook(func() {
 		if m.cfg.Keeper != nil {
 			m.cfg.Keeper.Connected(i, before, server, since)
+			standing = m.cfg.Keeper.Standing(i)
 		}
 	}); err != nil {
 		m.poll.Remove(c)
@@ -241,10 +243,6 @@ func (m *Mux) place(i int, c *conn.Conn, pause time.Duration) error {
 		case m.renewalAdded <- struct{}{}:
 		default:
 		}
-	}
-	var standing Standing
-	if m.cfg.Keeper != nil {
-		standing = m.cfg.Keeper.Standing(i)
 	}
 	if s.quarantine(standing); s.since < s.quarantinedUntil {
 		m.setPhase(i, Quarantined, s.quarantineErr)

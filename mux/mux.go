@@ -18,8 +18,8 @@ const maxMasters = 64 // what a bit set of masters holds
 // The hooks (OnPush, OnDisconnect, OnSwitch and those of the Keeper) run under the Mux's lock: they
 // must not block and must not call the Mux, except ForgetInHook. A hook that panics ends or
 // fails the connection that it was called for. The panic goes no further; its text is in the
-// connection's error. A panic of OnSwitch is dropped. News and Standing of the Keeper must not panic: what they
-// say is of no connection. OnState is called without the lock, and its panics are not caught.
+// connection's error. A panic of OnSwitch is dropped, and one of the Keeper's News ends all connections: it is called for
+// all. OnState is called without the lock, and its panics are not caught.
 type Config struct {
 	// Masters are the addresses, as [conn.ParseAddress] reads them: 1 to 64, no two of one
 	// server. What concerns a master names it by its index in this list.

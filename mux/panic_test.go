@@ -165,6 +165,7 @@ func TestPanicOfAHookFailsTheDial(t *testing.T) {
 			}
 			return 0, ""
 		})},
+		"Standing": {Keeper: &brittleKeeper{keeper: votesAtOnce(), panics: "Standing", of: 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg.Masters = addrs
@@ -174,6 +175,99 @@ func TestPanicOfAHookFailsTheDial(t *testing.T) {
 				return err != nil && strings.Contains(err.Error(), "the user's")
 			})
 			require.Equal(t, mux.Up, m.Masters()[0].Phase)
+		})
+	}
+}
+
+// votesAtOnce is a Keeper of masters that are believed from their connections on.
+func votesAtOnce() *keeper {
+	return keeps(func(int, conn.Server, conn.Server) (time.Duration, string) { return 0, "" })
+}
+
+// A brittleKeeper panics in one of its methods, for one of the masters if that is asked for a master.
+type brittleKeeper struct {
+	*keeper
+	mu     sync.Mutex
+	panics string // the method
+	of     int
+}
+
+func (k *brittleKeeper) breaks(method string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.panics = method
+}
+
+func (k *brittleKeeper) use(method string, of int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.panics == method && k.of == of {
+		panic("the user's")
+	}
+}
+
+func (k *brittleKeeper) News() bool {
+	k.use("News", k.of)
+	return k.keeper.News()
+}
+
+func (k *brittleKeeper) Standing(i int) mux.Standing {
+	k.use("Standing", i)
+	return k.keeper.Standing(i)
+}
+
+func (k *brittleKeeper) Answered(i int, v resp.Value, at time.Duration) {
+	k.use("Answered", i)
+	k.keeper.Answered(i, v, at)
+}
+
+// A Keeper that panics has not said how far a master is believed. So the connection ends that it was asked for, or each if it was
+// asked for all. Whoever drives then goes on.
+func TestPanicOfAKeeperEndsTheConnection(t *testing.T) {
+	t.Parallel()
+	for method, ended := range map[string][]int{"News": {0, 1}, "Standing": {1}, "Answered": {1}} {
+		t.Run(method, func(t *testing.T) {
+			t.Parallel()
+			pushing := func() script { // which has the Keeper asked for news
+				return func([]string) (string, bool) { return ">1\r\n+hello\r\n:1\r\n", true }
+			}
+			k := &brittleKeeper{keeper: votesAtOnce(), of: 1}
+			var told [2]atomic.Bool
+			m, err := mux.Open(t.Context(), patiently(mux.Config{Keeper: k,
+				Masters: []string{newFake(t, "a", pushing).addr(), newFake(t, "b", pushing).addr()},
+				OnState: func(i int, s mux.State) {
+					if s.Phase == mux.Down && strings.Contains(s.Err.Error(), "the user's") {
+						told[i].Store(true)
+					}
+				}}))
+			require.NoError(t, err)
+			waitUp(t, m, 2)
+			do := func(op *mux.Op) (panicked any) {
+				done := make(chan any, 1)
+				go func() {
+					defer func() { done <- recover() }()
+					m.Do(context.Background(), op)
+				}()
+				return conntest.Soon(t, "the operation is decided", done)
+			}
+			all := func() *mux.Op { op := vote("a"); op.All = true; return op }
+			k.keeper.mu.Lock()
+			k.stands[1] = mux.Standing{Ask: resp.AppendCommand(nil, "GET", "k"), Replies: 1}
+			k.news = true
+			k.keeper.mu.Unlock()
+			k.breaks(method)
+			require.Nil(t, do(all()))
+			for _, i := range ended {
+				eventually(t, "its connection ends", told[i].Load)
+			}
+			k.breaks("")
+			waitUp(t, m, 2)
+			op := all()
+			require.Nil(t, do(op))
+			require.Equal(t, []mux.Verdict{mux.VerdictYes, mux.VerdictYes}, verdicts(op))
+			s := m.Masters()
+			require.Equal(t, len(ended) == 1, s[0].Connects == 1, "the other is not asked for")
+			require.NoError(t, m.Close())
 		})
 	}
 }

@@ -58,11 +58,30 @@ func (m *Mux) Judge() {
 // judge heeds the Keeper's news.
 func (m *Mux) judge(now time.Duration) {
 	m.answered = false
-	for m.cfg.Keeper != nil && m.cfg.Keeper.News() {
+	for m.keeperNews() {
 		for i := range m.slots {
-			m.stand(i, m.cfg.Keeper.Standing(i), now)
+			var st Standing
+			if err := callHook(func() { st = m.cfg.Keeper.Standing(i) }); err == nil {
+				m.stand(i, st, now)
+			} else if m.slots[i].link != nil {
+				m.drop(i, m.masterError(i, err))
+			}
 		}
 	}
+}
+
+// keeperNews reports whether the Keeper has news. If it panics, nobody says how far the masters are believed: all connections end.
+func (m *Mux) keeperNews() (news bool) {
+	if m.cfg.Keeper == nil {
+		return false
+	}
+	err := callHook(func() { news = m.cfg.Keeper.News() })
+	for i := range m.slots {
+		if err != nil && m.slots[i].link != nil {
+			m.drop(i, m.masterError(i, err))
+		}
+	}
+	return news
 }
 
 // stand gives a master its standing.
@@ -139,7 +158,7 @@ func (m *Mux) askStanding(i int, st Standing, now time.Duration) {
 }
 
 // ask sends a master a command that is nobody's vote, of which each reply is told: one that cannot be, as it is too long, ends
-// the connection. The command is sent in quarantine, too.
+// the connection, and a panic of whoever is told does. The command is sent in quarantine, too.
 func (m *Mux) ask(i int, op *Op, now time.Duration) {
 	op.Verdict = func(resp.Value) Verdict { return VerdictNo }
 	f := m.takeFlight(op, now)

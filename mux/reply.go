@@ -52,9 +52,11 @@ func (m *Mux) match(i int, l *link) {
 				}
 			}
 			m.judge(now)
-		case beyond != nil && s.owed.len() > 0 && s.owed.front().f != nil && s.owed.front().f.asked: // or who asked waits for ever
-			m.drop(i, m.masterError(i, beyond))
-		case m.reply(i, v, beyond, now):
+		default:
+			if err := m.reply(i, v, beyond, now); err != nil {
+				m.drop(i, m.masterError(i, err))
+				continue
+			}
 			s.pulse.lived(now - s.idleSince())
 			s.lastReply, s.suspected = now, 0
 			if s.demoted != nil { // before what it says of itself is heeded
@@ -63,19 +65,18 @@ func (m *Mux) match(i int, l *link) {
 			if m.answered {
 				m.judge(now)
 			}
-		default:
-			m.drop(i, m.masterError(i, ErrUnexpected))
 		}
 	}
 }
 
-// reply matches one reply to the operation it is owed to. It returns false if the
-// connection cannot be trusted any more. If beyond is set, the reply was too long, and v is none.
-func (m *Mux) reply(i int, v resp.Value, beyond error, now time.Duration) bool {
+// reply matches one reply to the operation it is owed to. It returns an error if the
+// connection cannot be trusted any more, or whoever has asked cannot be told. If beyond is set, the reply was too
+// long, and v is none.
+func (m *Mux) reply(i int, v resp.Value, beyond error, now time.Duration) error {
 	s := &m.slots[i]
 	c := s.link.c
 	if s.owed.len() == 0 {
-		return false
+		return ErrUnexpected
 	}
 	if now < s.owed.front().sent { // another goroutine has written it since the driver read the clock
 		now = clock.Now()
@@ -83,13 +84,16 @@ func (m *Mux) reply(i int, v resp.Value, beyond error, now time.Duration) bool {
 	}
 	switch o := s.owed.front(); {
 	case o.f == nil:
-		return beyond == nil && m.renewalReply(i, v)
+		if beyond != nil || !m.renewalReply(i, v) {
+			return ErrUnexpected
+		}
+		return nil
 	case o.left > 1:
 		o.left--
-		return true
+		return nil
 	}
 	o := s.owed.pop()
-	f := o.f
+	f, asked := o.f, o.f.asked
 	s.noteRoundTrip(now - o.sent)
 	if o.first != 0 {
 		s.again--
@@ -97,7 +101,10 @@ func (m *Mux) reply(i int, v resp.Value, beyond error, now time.Duration) bool {
 	s.state.Replies++
 	if beyond != nil {
 		m.conclude(i, o, VerdictFailed, beyond, v, now)
-		return true
+		if asked { // or who has asked waits for ever
+			return beyond
+		}
+		return nil
 	}
 	verdict, err := callVerdict(f.verdict, v)
 	if verdict == VerdictFailed && o.needs != 0 {
@@ -107,21 +114,25 @@ func (m *Mux) reply(i int, v resp.Value, beyond error, now time.Duration) bool {
 		// Not by the clock of the pass: the process may have stood still since it was read.
 		if f.lease == nil || f.lease.Holds(f.term, clock.Now()) {
 			m.fallBack(i, o, now)
-			return true
+			return nil
 		}
 		if verdict = VerdictNo; v.IsError() { // it says nothing of what the master has
 			verdict = VerdictFailed
 		}
 	}
+	var panicked error
 	if f.onReply != nil {
-		if panicked := callHook(func() { f.onReply(i, v) }); panicked != nil {
+		if panicked = callHook(func() { f.onReply(i, v) }); panicked != nil {
 			verdict, err = VerdictFailed, panicked
 		}
 	}
 	m.handleErrorReply(i, f, verdict, v, now)
 	verdict, err = outcome(c, verdict, err, v)
 	m.conclude(i, o, verdict, err, v, now)
-	return true
+	if asked {
+		return panicked
+	}
+	return nil
 }
 
 // conclude casts what a reply makes of the master's vote, if anybody waits for it.
