@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/redburst/redburst/resp"
@@ -268,4 +269,35 @@ func TestDebtsOfAMasterThatTakesNoWritesEnd(t *testing.T) {
 		m.Send(op)
 	}
 	eventually(t, "nothing is owed", func() bool { s := m.Masters()[0]; return s.Debts == 0 && s.Owed == 0 })
+}
+
+// What a master has refused, as it is to be tried again or as it is a replica now, is delivered before what it still owed.
+func TestDebtsKeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	keys := []string{"busy", "read only", "owed", "the last"}
+	var connects atomic.Int32
+	asked, delivered := make(chan string, 10), make(chan string, 10)
+	f := newFake(t, "a", func() script {
+		to, replies := asked, map[string]string{"busy": "-BUSY Redis is busy running a script.\r\n", "read only": readOnly}
+		if connects.Add(1) > 1 {
+			to, replies = delivered, map[string]string{}
+		}
+		return func(args []string) (string, bool) {
+			key := args[3]
+			to <- key
+			return replies[key], true
+		}
+	})
+	m := open(t, mux.Config{Masters: []string{f.addr()}})
+	m.HoldTick()
+	for _, key := range keys {
+		m.Send(release(key, "t"))
+	}
+	for _, key := range keys { // the last has come when the first two were answered
+		require.Equal(t, key, conntest.Soon(t, "it is asked", asked))
+	}
+	m.Tick()
+	for _, key := range keys {
+		require.Equal(t, key, conntest.Soon(t, "it is delivered", delivered))
+	}
 }

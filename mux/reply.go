@@ -178,16 +178,11 @@ func (m *Mux) fallBack(i int, o owed, now time.Duration) {
 // handleErrorReply does what an error reply asks for besides a vote. If it says that the
 // server is not the master now, the connection is to be dropped, and a persistent operation is
 // kept for whoever is the master now. If the error will pass, a persistent operation is
-// to be sent again.
+// to be sent again. What is kept goes before all that is still owed: it is older.
 func (m *Mux) handleErrorReply(i int, f *flight, verdict Verdict, v resp.Value, now time.Duration) {
 	s := &m.slots[i]
-	if v.IsError() && s.noteDemotion(conn.ErrorCode(v)) {
-		if f.until > now {
-			m.addDebt(i, f, now)
-		}
-		return
-	}
-	if f.until > now && verdict == VerdictFailed && conn.IsTransient(v) {
+	demoted := v.IsError() && s.noteDemotion(conn.ErrorCode(v))
+	if f.until > now && (demoted || verdict == VerdictFailed && conn.IsTransient(v)) {
 		m.sendLater(i, f, now)
 	}
 }

@@ -157,8 +157,7 @@ func (m *Mux) drop(i int, err error) {
 	l.orderly = err == ErrClosed
 	m.setPhase(i, phase, err)
 	now := clock.Now()
-	// Debts that a backlog has kept back are younger than what is owed. One that a replica refuses has just come among them, and
-	// is delivered behind the others.
+	// What the master has refused is older than what it owes, and debts that a backlog has kept back are younger.
 	kept := s.debts
 	s.debts = debts{}
 	owing := s.owed
@@ -171,6 +170,7 @@ func (m *Mux) drop(i int, err error) {
 	if owing.len() > 0 {
 		s.unanswered.begin(now)
 	}
+	m.addDebts(i, &s.refused, now)
 	for owing.len() > 0 {
 		o := owing.pop()
 		s.unanswered.add(cmp.Or(o.first, o.sent))
@@ -190,7 +190,6 @@ func (m *Mux) drop(i int, err error) {
 		m.unref(f)
 	}
 	m.addDebts(i, &kept, now)
-	m.addDebts(i, &s.refused, now)
 	m.castWithheld(i, err, now)
 	l.close()
 	if m.closed {
