@@ -158,7 +158,7 @@ func (m *Mux) replace(i int, from, to conn.Address, c *conn.Conn, name string) e
 	case err != nil:
 		return err
 	case at != i:
-		return fmt.Errorf("%s has another place by now", from)
+		return fmt.Errorf("%w: it has been given another place meanwhile: %s", ErrAnswers, from)
 	}
 	server := c.Server()
 	for k := range m.slots {

@@ -402,3 +402,41 @@ func TestRefusalOfADialerDoesNotTellThatAMasterIsDown(t *testing.T) {
 	require.NoError(t, m.Replace(t.Context(), at, newcomer.addr(), "", true))
 	require.Equal(t, newcomer.addr(), m.Masters()[0].Addr)
 }
+
+// A master that is back meanwhile, and was given another place, is not down. The newcomer's connection is given up.
+func TestReplacedMasterThatHasAnotherPlaceByThen(t *testing.T) {
+	t.Parallel()
+	old, other := newFake(t, "a", steady(0)), newFake(t, "b", steady(1))
+	late, faster := newFake(t, "late", steady(2)), newFake(t, "faster", steady(3))
+	begun, goOn := make(chan struct{}, 10), make(chan struct{})
+	var open atomic.Int64 // connections to the late one
+	m, err := mux.Open(t.Context(), patiently(mux.Config{Masters: []string{old.addr(), other.addr()}, Conn: conn.Options{
+		Dialer: func(ctx context.Context, network, address string) (net.Conn, error) {
+			c, err := new(net.Dialer).DialContext(ctx, network, address)
+			if address == late.addr() && err == nil {
+				open.Add(1)
+				c = &closeCounter{Conn: c, open: &open}
+				begun <- struct{}{}
+				<-goOn
+			}
+			return c, err
+		},
+	}}))
+	require.NoError(t, err)
+	defer m.Close()
+	waitUp(t, m, 2)
+	old.stop()
+	other.stop()
+	done := make(chan error, 1)
+	go func() { done <- m.Replace(context.Background(), old.addr(), late.addr(), "", true) }()
+	conntest.Soon(t, "the newcomer is dialled", begun)
+	require.NoError(t, m.Replace(t.Context(), old.addr(), faster.addr(), "", true))
+	l, err := net.Listen("tcp", old.addr())
+	require.NoError(t, err)
+	newFakeOn(t, l, "a", steady(0))
+	require.NoError(t, m.Replace(t.Context(), other.addr(), old.addr(), "", true))
+	close(goOn)
+	require.ErrorIs(t, conntest.Soon(t, "the first call ends", done), mux.ErrAnswers)
+	eventually(t, "the connection is closed", func() bool { return open.Load() == 0 })
+	require.Equal(t, []string{faster.addr(), old.addr()}, []string{m.Masters()[0].Addr, m.Masters()[1].Addr})
+}
