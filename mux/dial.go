@@ -37,37 +37,35 @@ func (s *slot) leastPause(cfg *Config) time.Duration {
 func (m *Mux) startDial(i int, pause time.Duration) {
 	s := &m.slots[i]
 	s.dialer++
-	number := s.dialer
-	m.wg.Go(func() { m.dial(i, pause, number) })
+	s.elsewhere = make(chan struct{}, 1)
+	number, elsewhere := s.dialer, s.elsewhere
+	m.wg.Go(func() { m.dial(i, pause, number, elsewhere) })
 }
 
 // dial connects a master and hands the connection over. Then it waits for the end of the
 // master's quarantine, if there is one. One dial runs for each slot without a link, until
 // the Mux is closed, or the master is replaced. It takes mu.
-func (m *Mux) dial(i int, pause time.Duration, number uint64) {
+func (m *Mux) dial(i int, pause time.Duration, number uint64, elsewhere <-chan struct{}) {
 	for {
-		s := &m.slots[i]
 		if pause > 0 {
-			moved := make(chan struct{})
-			m.mu.Lock()
-			if s.dialer == number {
-				s.pausing = moved
-			}
-			m.mu.Unlock()
 			select {
 			case <-time.After(rand.N(pause)):
-			case <-moved: // the pause was due to who had the place before
+			case <-elsewhere: // the pause was due to who had the place before
 				pause = 0
 			case <-m.ctx.Done():
 				return
 			}
 		}
 		m.mu.Lock()
+		s := &m.slots[i]
 		if s.dialer != number {
 			m.mu.Unlock()
 			return
 		}
-		s.pausing = nil
+		select {
+		case <-elsewhere: // this dial goes there
+		default:
+		}
 		moved, addr := s.moved, s.addr.WithHint(s.lastEndpoint()).WithNodes(s.nodes)
 		opt := m.cfg.Conn
 		opt.ClientName = m.clientName

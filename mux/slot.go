@@ -49,7 +49,7 @@ type slot struct {
 	dialer    uint64             // the number of the latest goroutine that dials it; those before end
 	dialledAt string             // where a dial goes on that has taken the dial timeout; empty if none does
 	endDial   context.CancelFunc // ends the latest dial; nil before the first
-	pausing   chan struct{}      // closed when its dialer need not pause any more; nil if it does not pause
+	elsewhere chan struct{}      // tells that goroutine not to pause: the master is at another place than it was
 
 	known            conn.Server      // what it said at its last connection; state.Server is the copy that is shown
 	quarantinedUntil time.Duration    // it must not vote until then

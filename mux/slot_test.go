@@ -1,6 +1,9 @@
 package mux
 
 import (
+	"context"
+	"errors"
+	"net"
 	"testing"
 	"time"
 
@@ -144,4 +147,26 @@ func TestAWordFromBeforeTheConnectionConfirmsNothing(t *testing.T) {
 		m.confirm(0, conn.SlotOwner{Endpoint: "a", Confirmed: since + time.Second, Epoch: "7"})
 		require.Equal(t, c.want, m.slots[0].trustedUntil, "nobody is connected")
 	}
+}
+
+// Sentinels that name another place before the dialer has begun its pause are heard all the same.
+func TestADialerThatIsAboutToPauseDoesNot(t *testing.T) {
+	t.Parallel()
+	const long = 24 * time.Hour
+	m, err := New(Config{Masters: []string{"sentinel://127.0.0.1:1/g"}, BackoffMin: long, BackoffMax: long, Conn: conn.Options{
+		Dialer: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("out of reach") },
+	}})
+	require.NoError(t, err)
+	defer m.Close()
+	s := &m.slots[0]
+	m.mu.Lock()
+	s.known.Endpoint, s.endDial = "10.0.0.1:1", nil
+	m.startDial(0, long)
+	m.named(0, "10.0.0.2:1")
+	m.mu.Unlock()
+	require.Eventually(t, func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return s.endDial != nil
+	}, time.Minute, time.Millisecond, "it dials")
 }

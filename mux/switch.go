@@ -52,9 +52,9 @@ func (m *Mux) named(i int, to string) {
 		}
 		if to != cmp.Or(s.moved, s.known.Endpoint, to) { // what it waits for is another's silence
 			s.silent, s.pause = 0, 0
-			if s.pausing != nil {
-				close(s.pausing)
-				s.pausing = nil
+			select {
+			case s.elsewhere <- struct{}{}: // it may be about to pause only
+			default:
 			}
 		}
 		s.moved = to
