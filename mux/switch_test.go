@@ -96,6 +96,36 @@ func TestReadOnlyMasterOfAGroupIsLeft(t *testing.T) {
 	})
 }
 
+// The usual failover: the master is gone, and so is its connection, when the sentinels name another. That is told at once, though the
+// other cannot be connected yet, and once.
+func TestASwitchOfAMasterThatIsDownIsTold(t *testing.T) {
+	t.Parallel()
+	server := func(id string, role *atomic.Value) *fakeMaster {
+		return member(t, id, role, ":1\r\n", func([]string) {})
+	}
+	was := server("0", hasRole("master"))
+	sentinel := newSentinel(t, was)
+	var switches atomic.Int64
+	m := open(t, mux.Config{Masters: []string{sentinel.group()}, OnSwitch: func(int) { switches.Add(1) }})
+	waitUp(t, m, 1)
+	for n := int64(1); n <= 3; n++ {
+		role := hasRole("slave")
+		is := server(fmt.Sprint(n), role)
+		was.stop()
+		eventually(t, "it is down", func() bool { return m.Masters()[0].Phase != mux.Up })
+		sentinel.master.Store(is)
+		sentinel.cut()
+		eventually(t, "it is told", func() bool { return switches.Load() == n })
+		role.Store("master")
+		eventually(t, "the other is connected", func() bool {
+			s := m.Masters()[0]
+			return s.Phase == mux.Up && s.Server.Endpoint == is.addr()
+		})
+		require.Equal(t, n, switches.Load())
+		was = is
+	}
+}
+
 // The connection to a master with a fixed place is dropped, too. But no other server is the
 // master then, so there is no switch to tell of.
 func TestReadOnlyMasterOfNoGroupIsNoSwitch(t *testing.T) {
