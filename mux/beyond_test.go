@@ -112,7 +112,7 @@ func TestAnswerToAKeeperBeyondTheLimitsEndsTheConnection(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
 	_, err := masters.Do(0, "SET", "long", strings.Repeat("x", 100<<10))
 	require.NoError(t, err)
-	k := keeps(func(int, conn.Server, conn.Server) (time.Duration, string) { return 0, "" })
+	k := votesAtOnce()
 	heard, ended := make(chan string, 100), make(chan error, 100)
 	k.heard = func(_ int, v resp.Value) { heard <- string(v.Bytes()) }
 	m := open(t, mux.Config{Masters: masters.Addrs(), StallTime: time.Hour, Keeper: k, OnState: func(_ int, s mux.State) {

@@ -25,6 +25,11 @@ func keeps(says func(master int, before, now conn.Server) (d time.Duration, why 
 	return &keeper{says: says, at: map[int]time.Duration{}, stands: map[int]mux.Standing{}}
 }
 
+// votesAtOnce is a Keeper of masters that are believed from their connections on.
+func votesAtOnce() *keeper {
+	return keeps(func(int, conn.Server, conn.Server) (time.Duration, string) { return 0, "" })
+}
+
 func (k *keeper) Connected(i int, before, now conn.Server, at time.Duration) {
 	d, why := k.says(i, before, now)
 	k.mu.Lock()

@@ -179,11 +179,6 @@ func TestPanicOfAHookFailsTheDial(t *testing.T) {
 	}
 }
 
-// votesAtOnce is a Keeper of masters that are believed from their connections on.
-func votesAtOnce() *keeper {
-	return keeps(func(int, conn.Server, conn.Server) (time.Duration, string) { return 0, "" })
-}
-
 // A brittleKeeper panics in one of its methods, for one of the masters if that is asked for a master.
 type brittleKeeper struct {
 	*keeper
@@ -251,9 +246,8 @@ func TestPanicOfAKeeperEndsTheConnection(t *testing.T) {
 				return conntest.Soon(t, "the operation is decided", done)
 			}
 			all := func() *mux.Op { op := vote("a"); op.All = true; return op }
-			k.keeper.mu.Lock()
-			k.stands[1] = mux.Standing{Ask: resp.AppendCommand(nil, "GET", "k"), Replies: 1}
-			k.news = true
+			k.keeper.mu.Lock() // it is asked for when a master is
+			k.stands[1], k.news = mux.Standing{Ask: resp.AppendCommand(nil, "GET", "k"), Replies: 1}, true
 			k.keeper.mu.Unlock()
 			k.breaks(method)
 			require.Nil(t, do(all()))

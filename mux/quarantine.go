@@ -75,10 +75,11 @@ func (m *Mux) keeperNews() (news bool) {
 	if m.cfg.Keeper == nil {
 		return false
 	}
-	err := callHook(func() { news = m.cfg.Keeper.News() })
-	for i := range m.slots {
-		if err != nil && m.slots[i].link != nil {
-			m.drop(i, m.masterError(i, err))
+	if err := callHook(func() { news = m.cfg.Keeper.News() }); err != nil {
+		for i := range m.slots {
+			if m.slots[i].link != nil {
+				m.drop(i, m.masterError(i, err))
+			}
 		}
 	}
 	return news

@@ -224,7 +224,7 @@ func TestAYesThatIsWithheld(t *testing.T) {
 		"believed":   {mux.Standing{}, true},
 		"quarantine": {mux.Standing{Until: clock.Forever, Why: "it has forgotten"}, false},
 	} {
-		k := keeps(func(int, conn.Server, conn.Server) (time.Duration, string) { return 0, "" })
+		k := votesAtOnce()
 		m := open(t, mux.Config{Masters: masters.Addrs(), Keeper: k})
 		waitUp(t, m, 1)
 		k.stand(m, 0, mux.Standing{Withheld: true})
@@ -252,7 +252,7 @@ func TestAYesThatIsWithheld(t *testing.T) {
 func TestAYesThatIsWithheldUntilTheTimeout(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 2)
-	k := keeps(func(int, conn.Server, conn.Server) (time.Duration, string) { return 0, "" })
+	k := votesAtOnce()
 	m := open(t, mux.Config{Masters: masters.Addrs(), Keeper: k})
 	waitUp(t, m, 2)
 	k.stand(m, 0, mux.Standing{Withheld: true})
@@ -292,7 +292,7 @@ func TestAYesThatComesInQuarantineDoesNotCount(t *testing.T) {
 					return "+OK\r\n", true
 				}
 			})
-			k := keeps(func(int, conn.Server, conn.Server) (time.Duration, string) { return 0, "" })
+			k := votesAtOnce()
 			m := open(t, mux.Config{Masters: []string{f.addr()}, Keeper: k})
 			waitUp(t, m, 1)
 			k.stand(m, 0, c.before)
@@ -329,7 +329,7 @@ func TestAYesFromBeforeALossDoesNotCount(t *testing.T) {
 					return "+OK\r\n", true
 				}
 			})
-			k := keeps(func(int, conn.Server, conn.Server) (time.Duration, string) { return 0, "" })
+			k := votesAtOnce()
 			m := open(t, mux.Config{Masters: []string{masters.Addr(0), slow.addr()}, Keeper: k})
 			waitUp(t, m, 2)
 			for round, won := range []bool{false, false, true} {
@@ -370,7 +370,7 @@ func TestAYesFromBeforeALossDoesNotCount(t *testing.T) {
 // An operation is won, and waits for the others' votes when a yes is lost: it has all of its time again for those that are left.
 func TestAYesThatIsLostInTheGrace(t *testing.T) {
 	t.Parallel()
-	k := keeps(func(int, conn.Server, conn.Server) (time.Duration, string) { return 0, "" })
+	k := votesAtOnce()
 	m, answers := ledBy(t, mux.Config{Keeper: k}, "a", "b", "c")
 	op := vote("k")
 	for seen := 0; seen < 2; { // also one that was used before
@@ -406,7 +406,7 @@ func TestWithheldVotesTakeNoOthers(t *testing.T) {
 			return "+OK\r\n", true
 		}
 	})
-	k := keeps(func(int, conn.Server, conn.Server) (time.Duration, string) { return 0, "" })
+	k := votesAtOnce()
 	m := open(t, mux.Config{Masters: []string{f.addr()}, Keeper: k})
 	waitUp(t, m, 1)
 	k.stand(m, 0, mux.Standing{Withheld: true})

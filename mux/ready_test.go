@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
@@ -33,7 +32,7 @@ func TestReadyWaitsUntilAMajorityCanVote(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			masters := redlocktest.Start(t, 3)
-			k := keeps(func(int, conn.Server, conn.Server) (time.Duration, string) { return 0, "" })
+			k := votesAtOnce()
 			m := open(t, mux.Config{Masters: masters.Addrs(), Keeper: k})
 			waitUp(t, m, 3)
 			states, err := m.Ready(over())
@@ -73,7 +72,7 @@ func TestReadyWaitsUntilAMajorityCanVote(t *testing.T) {
 func TestMetWaitsWhileAMajorityMayComeOfIt(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	k := keeps(func(int, conn.Server, conn.Server) (time.Duration, string) { return 0, "" })
+	k := votesAtOnce()
 	m := open(t, mux.Config{Masters: masters.Addrs(), Keeper: k})
 	waitUp(t, m, 3)
 	votes, asked, barred := mux.Standing{}, mux.Standing{Withheld: true}, mux.Standing{Until: 1 << 62, Why: "it was told to wait"}

@@ -224,7 +224,7 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	if taken && e != nil {
 		m.giveBack(k.Token)
 	}
-	again := e != nil && e.detail == unsure && a.relies // no master has failed, and the attempt goes on
+	again := e != nil && e.detail == unsure // no master has failed, and the attempt goes on
 	if !again {
 		c.stats.countAttempt(e, k.Op.Decided-k.Op.Started)
 	}

@@ -658,6 +658,7 @@ func (m *fakeMaster) tell(before map[string]fakeKey) {
 type hookedRounds struct {
 	round.Mux
 	posting func(op *mux.Op)
+	posted  func()
 	sending func(op *mux.Op)
 	waited  func(ctx context.Context, op *mux.Op)
 }
@@ -669,6 +670,9 @@ func (h *hookedRounds) Post(ops ...*mux.Op) {
 		}
 	}
 	h.Mux.Post(ops...)
+	if h.posted != nil {
+		h.posted()
+	}
 }
 
 func (h *hookedRounds) Send(op *mux.Op) {

@@ -48,25 +48,13 @@ func TestASleeperIsWokenOnce(t *testing.T) {
 	})
 }
 
-// wakesAsItPosts are rounds in which something happens just before an operation is posted, and just after.
-type wakesAsItPosts struct {
-	*fakeRounds
-	before, after func()
-}
-
-func (r *wakesAsItPosts) Post(ops ...*mux.Op) {
-	r.before()
-	r.fakeRounds.Post(ops...)
-	r.after()
-}
-
 // A wake that comes while the goroutine is on its way to sleep is not lost, wherever on that way it is.
 func TestAWakeOnTheWayToSleepIsNotLost(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		s := sleeper(t, c)
-		nothing := func() {}
+		before := func(*mux.Op) { s.Wake() }
 		for range 2 {
-			for _, way := range []*wakesAsItPosts{{r, s.Wake, nothing}, {r, nothing, s.Wake}, {r, s.Wake, s.Wake}} {
+			for _, way := range []*hookedRounds{{Mux: r, posting: before}, {Mux: r, posted: s.Wake}, {Mux: r, posting: before, posted: s.Wake}} {
 				c.round.Mux = way
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				since := r.now()

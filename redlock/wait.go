@@ -21,7 +21,7 @@ const (
 
 	minSettle        = 100 * time.Microsecond
 	maxRaceDoublings = 3
-	lookInterval     = 10 * time.Second      // how long a waiter relies on notifications, and on a queue that does not move: from this to twice this
+	lookInterval     = 10 * time.Second      // how long a waiter relies on notices, or on a queue that stands still: to twice this
 	sameEnd          = 20 * time.Millisecond // two looks see the same end of a lock within that: masters may be busy
 )
 

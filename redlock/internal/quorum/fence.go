@@ -38,8 +38,8 @@ import (
 // # Numbers that are not believed
 //
 // All numbers come from clients' clocks. If a number is ahead of a client's own clock by more than
-// round.Hints.Skew (24 hours, or Config.FenceMemory if that is less), no lock has written it there, or the master lies. The client does not believe the number: in
-// an acquire, a raise and an adopt, the vote is failed. So the number is neither published nor raised on other
+// round.Hints.Skew (24 hours, or Config.FenceMemory if that is less), no lock has written it there, or the master
+// lies. The client does not believe the number: in an acquire, a raise and an adopt, the vote is failed. So the number is neither published nor raised on other
 // masters. The quorums of the proof consist of votes with numbers that are believed, and the proof stays the same.
 //
 // If a majority has such numbers, the lock fails. The client cannot take one of them as its fence, as its own clock

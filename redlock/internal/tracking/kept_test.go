@@ -30,11 +30,17 @@ func TestChangesThatAreOne(t *testing.T) {
 	}
 }
 
+// newKept returns a kept lock of ks, which is to be subscribed still.
+func newKept(ks *KeptLocks) *KeptLock {
+	kept := &KeptLock{of: ks}
+	kept.hearer, kept.kept, kept.interests = kept, true, kept.keys[:0]
+	return kept
+}
+
 // A waiter's interest in a key comes and goes while the masters are asked for who keeps it. This is for the race detector.
 func TestAWaiterGoesWhileItsHolderIsAskedFor(t *testing.T) {
 	ks := &KeptLocks{registry: registry()}
-	kept := &KeptLock{of: ks}
-	kept.hearer, kept.kept, kept.interests = kept, true, kept.keys[:0]
+	kept := newKept(ks)
 	var l Listener
 	l.Init(ks.registry)
 	for range 1000 {
@@ -54,8 +60,7 @@ func TestAWaiterGoesWhileItsHolderIsAskedFor(t *testing.T) {
 func TestAnAnswerPromisesNothingOnceAnOwnWriteHasFollowed(t *testing.T) {
 	for _, values := range []bool{false, true} {
 		ks := &KeptLocks{registry: registry()}
-		kept := &KeptLock{of: ks}
-		kept.hearer, kept.kept, kept.interests = kept, true, kept.keys[:0]
+		kept := newKept(ks)
 		ks.registry.add(&kept.subscription, 1, 2, "k")
 		ask := func(number uint32) *question {
 			qs := Questions{of: ks, number: number, values: values}
@@ -93,8 +98,7 @@ func TestAQuietBurstEndsWithItsFirstQuestion(t *testing.T) {
 			ks := &KeptLocks{registry: registry()}
 			qs := Questions{of: ks, values: true}
 			for i := range locks {
-				kept := &KeptLock{of: ks}
-				kept.hearer, kept.kept, kept.interests = kept, true, kept.keys[:0]
+				kept := newKept(ks)
 				ks.registry.add(&kept.subscription, 1, 2, fmt.Sprint("k", i))
 				qs.Add(kept, []byte("token"))
 			}
