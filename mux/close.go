@@ -64,7 +64,7 @@ func (m *Mux) Close() error {
 		m.armed = false
 		m.wg.Done()
 	}
-	if m.pingAt != 0 && m.pinger.Stop() {
+	if m.alarmAt != 0 && m.alarm.Stop() {
 		m.wg.Done()
 	}
 	m.mu.Unlock()

@@ -42,9 +42,8 @@ func (m *Mux) startDial(i int, pause time.Duration) {
 	m.wg.Go(func() { m.dial(i, pause, number, elsewhere) })
 }
 
-// dial connects a master and hands the connection over. Then it waits for the end of the
-// master's quarantine, if there is one. One dial runs for each slot without a link, until
-// the Mux is closed, or the master is replaced. It takes mu.
+// dial connects a master and hands the connection over. One dial runs for each slot without a link, until the Mux is closed,
+// or the master is replaced. It takes mu.
 func (m *Mux) dial(i int, pause time.Duration, number uint64, elsewhere <-chan struct{}) {
 	for {
 		if pause > 0 {
@@ -92,7 +91,6 @@ func (m *Mux) dial(i int, pause time.Duration, number uint64, elsewhere <-chan s
 		if err == nil {
 			err = m.install(i, c, pause, moved, number)
 			if err == nil {
-				m.awaitQuarantineEnd(i)
 				return
 			}
 			c.Close()
@@ -256,7 +254,7 @@ func (m *Mux) place(i int, c *conn.Conn, pause time.Duration) error {
 		m.payDebts(i, s.since)
 		m.wakeDriver(clock.After(s.since, m.cfg.StallTime))
 	}
-	m.armPing(clock.After(s.since, s.pulse.every))
+	m.setAlarm(clock.After(s.since, s.pulse.every))
 	m.stand(i, standing, s.since)
 	m.judge(s.since)
 	m.push()

@@ -128,7 +128,8 @@
 // Commands to one master stay in the order in which they were submitted, on one connection. A
 // debt is delivered before anything else is written to a new connection. So a release that
 // was submitted after an acquire cannot overtake it, however early the acquire's caller has
-// returned.
+// returned. What a master has refused for a moment, as a script was running there, is sent again
+// behind what was submitted meanwhile.
 //
 // # What a master owes
 //
@@ -225,8 +226,7 @@
 //   - The hang-up watcher, one for each Mux, is parked until a connection hangs up. So a
 //     master that restarts while nobody calls is redialled at once, and the next caller finds
 //     it up.
-//   - A dialer for each master that is not connected runs until it is. If the master is in
-//     quarantine then, the dialer runs until that is over.
+//   - A dialer for each master that is not connected runs until it is.
 //   - A follower for each group of sentinels, with one goroutine for each sentinel, is
 //     parked in a read of what the sentinels publish. One for each cluster has a goroutine for
 //     each node, which asks it every second.
@@ -234,7 +234,8 @@
 //     those of a connection are to be renewed. It waits for that master's answer before it
 //     turns to the next.
 //   - The tick's goroutine runs for the time of a few passes.
-//   - The pinger's goroutine runs for the time of a burst of PINGs, when connections have been idle.
+//   - The alarm's goroutine runs for the time of a burst of PINGs when connections have been idle, or for a moment when a
+//     quarantine ends or the Keeper wants to be asked.
 //   - The notifier runs while there are state changes to tell OnState.
 //
 // All have ended when Close returns, but for calls of a Dialer that were given up: they end when it returns.

@@ -156,5 +156,5 @@ func PingEvery(m *Mux, d time.Duration) {
 	for i := range m.slots {
 		m.slots[i].pulse.every = d
 	}
-	m.armPing(clock.Now() + d)
+	m.setAlarm(clock.Now() + d)
 }

@@ -87,7 +87,7 @@ type Mux struct {
 	wg           sync.WaitGroup // dialers, followers, hang-up watcher, authenticator, tick, notifier
 	renewalAdded chan struct{}  // tells the authenticator of a connection whose credentials end
 	tick         *time.Timer
-	pinger       *time.Timer
+	alarm        *time.Timer
 
 	mu            sync.Mutex
 	slots         []slot
@@ -116,7 +116,8 @@ type Mux struct {
 	dirty         Set           // slots with something to send
 	hangups       Set           // slots whose connection has hung up and was not read to its end yet
 	armed         bool          // the tick is armed
-	pingAt        time.Duration // when the pinger is to look; 0 if it is not armed
+	alarmAt       time.Duration // when the alarm goes; 0 if it is not set
+	againAt       time.Duration // when the Keeper is to be asked for news again; 0 if it wants nothing
 	active        bool          // an operation with a command was submitted lately
 	aside         bool          // patient listeners do not drive, until a tick finds that none was
 	draining      bool          // only persistent operations are taken

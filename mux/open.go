@@ -141,8 +141,8 @@ func (m *Mux) begin() (err error) {
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.tick = time.AfterFunc(time.Hour, m.onTick)
 	m.tick.Stop()
-	m.pinger = time.AfterFunc(time.Hour, m.onPing)
-	m.pinger.Stop()
+	m.alarm = time.AfterFunc(time.Hour, m.onAlarm)
+	m.alarm.Stop()
 	m.wg.Add(1)
 	go m.watchHangups()
 	if m.cfg.Conn.Credentials != nil {

@@ -235,7 +235,7 @@ func TestADialerDoesNotPauseForWhoHadThePlaceBefore(t *testing.T) {
 	is := member(t, "is", hasRole("master"), "+OK\r\n", func([]string) {})
 	sentinel := newSentinel(t, was)
 	m, err := mux.New(mux.Config{Masters: []string{sentinel.group()}, StallTime: 24 * time.Hour,
-		Conn: conn.Options{DialTimeout: 100 * time.Millisecond, Patience: 200 * time.Millisecond}})
+		Conn: conn.Options{DialTimeout: time.Second, Patience: 2 * time.Second}})
 	require.NoError(t, err)
 	defer m.Close()
 	conntest.Soon(t, "it is dialled", taken)

@@ -60,29 +60,39 @@ func (m *Mux) lose(i int, err error) {
 	m.drop(i, err)
 }
 
-// armPing has onPing called at a time, if not before.
-func (m *Mux) armPing(at time.Duration) {
+// setAlarm has onAlarm called at a time, if not before.
+func (m *Mux) setAlarm(at time.Duration) {
 	switch {
-	case m.pingAt == 0:
+	case m.alarmAt == 0:
 		m.wg.Add(1)
-	case at >= m.pingAt || !m.pinger.Stop():
-		return // it comes soon enough
+	case at >= m.alarmAt || !m.alarm.Stop():
+		return // it goes soon enough
 	}
-	m.pingAt = at
-	m.pinger.Reset(at - clock.Now())
+	m.alarmAt = at
+	m.alarm.Reset(at - clock.Now())
 }
 
-// onPing sends a PING on the connections that are idle, or nearly so: the masters share a burst. There is at most one a
-// second. It takes mu.
-func (m *Mux) onPing() {
+// onAlarm does what is due: it asks the Keeper for news, ends quarantines and sends PINGs. Each sets the alarm for what is due
+// later. It takes mu.
+func (m *Mux) onAlarm() {
 	defer m.wg.Done()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.pingAt = 0
+	m.alarmAt = 0
 	if m.closed {
 		return
 	}
-	now, next := clock.Now(), clock.Forever
+	now := clock.Now()
+	m.judgeAgain(now)
+	m.endQuarantines(now)
+	m.ping(now)
+	m.push()
+}
+
+// ping sends a PING on the connections that are idle, or nearly so: the masters share a burst. There is at most one a
+// second.
+func (m *Mux) ping(now time.Duration) {
+	next := clock.Forever
 	for i := range m.slots {
 		s := &m.slots[i]
 		if s.link == nil {
@@ -99,7 +109,6 @@ func (m *Mux) onPing() {
 		next = min(next, at)
 	}
 	if next != clock.Forever {
-		m.armPing(next - rand.N((next-now)/8+1)) // a fleet that has connected at once need not come at once
+		m.setAlarm(next - rand.N((next-now)/8+1)) // a fleet that has connected at once need not come at once
 	}
-	m.push()
 }

@@ -20,7 +20,8 @@ type Keeper interface {
 	// Answered tells of each reply to what a Standing had it asked, which borrows the connection's buffer. If the
 	// connection has ended before, the next that it hears of the master is Connected.
 	Answered(master int, reply resp.Value, at time.Duration)
-	// News reports whether a Standing may have changed since the last call, also by a push ([Config.OnPush]).
+	// News reports whether a Standing may have changed since the last call, also by a push ([Config.OnPush]), or as the time
+	// has come that one had given as Again.
 	News() bool
 	// Standing is asked for each master when there are news. What is to be asked it says once.
 	Standing(master int) Standing
@@ -41,6 +42,9 @@ type Standing struct {
 	// Ask is to be sent to the master on this connection. It draws so many Replies.
 	Ask     []byte
 	Replies int
+	// Again, if not 0, is when News is to be asked again, on the clock of [clock.Now]. It concerns the Keeper as a whole: what
+	// it says last counts, of whichever master.
+	Again time.Duration
 	// Missing, if not empty, is added to the Missing of the master's [conn.Server].
 	Missing string
 }
@@ -101,21 +105,22 @@ func (m *Mux) stand(i int, st Standing, now time.Duration) {
 	if st.Forgot {
 		m.failYes(i, now)
 	}
+	if m.againAt = st.Again; st.Again != 0 {
+		m.setAlarm(st.Again)
+	}
 	barred := now < s.quarantinedUntil
 	switch was := s.state.Phase; {
 	case barred:
 		m.setPhase(i, Quarantined, s.quarantineErr)
-		if was == Up {
-			m.wg.Go(func() { m.awaitQuarantineEnd(i) })
-		}
+		m.setAlarm(s.quarantinedUntil)
 	case was == Quarantined:
 		m.setPhase(i, Up, s.link.renewalErr)
 	}
 	was := s.withheld
-	if s.withheld = st.Withheld && !barred; s.withheld != was {
+	if s.withheld = st.Withheld; s.withheld != was {
 		m.tellNews()
 	}
-	if !s.withheld {
+	if barred || !s.withheld {
 		m.castWithheld(i, s.unbelieved(now), now)
 	}
 }
@@ -220,29 +225,27 @@ func (m *Mux) failYes(i int, now time.Duration) {
 	}
 }
 
-// awaitQuarantineEnd waits until a master in quarantine may vote, and sets its phase then. It ends
-// early if the connection does. It takes mu.
-func (m *Mux) awaitQuarantineEnd(i int) {
-	s := &m.slots[i]
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for l := s.link; l != nil && s.link == l && s.state.Phase == Quarantined; {
-		left := s.quarantinedUntil - clock.Now()
-		if left <= 0 {
-			m.setPhase(i, Up, l.renewalErr)
-			return
+// endQuarantines sets the phase of each master whose quarantine is over, and the alarm for the others.
+func (m *Mux) endQuarantines(now time.Duration) {
+	for i := range m.slots {
+		switch s := &m.slots[i]; {
+		case s.link == nil || s.state.Phase != Quarantined:
+		case now < s.quarantinedUntil:
+			m.setAlarm(s.quarantinedUntil)
+		default:
+			m.setPhase(i, Up, s.link.renewalErr)
 		}
-		m.mu.Unlock()
-		timer := time.NewTimer(left)
-		select {
-		case <-timer.C:
-		case <-l.gone:
-		case <-m.ctx.Done():
-		}
-		timer.Stop()
-		m.mu.Lock()
-		if m.closed {
-			return
-		}
+	}
+}
+
+// judgeAgain heeds the news for which the Keeper wanted to be asked now, and sets the alarm if that was for later.
+func (m *Mux) judgeAgain(now time.Duration) {
+	switch at := m.againAt; {
+	case at == 0:
+	case now < at:
+		m.setAlarm(at)
+	default:
+		m.againAt = 0
+		m.judge(now)
 	}
 }

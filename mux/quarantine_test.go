@@ -2,7 +2,6 @@ package mux_test
 
 import (
 	"fmt"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -168,7 +167,7 @@ func TestQuarantineCountsFromTheConnection(t *testing.T) {
 	lasts(2 * d)
 }
 
-// A quarantine that has ended already is prolonged, and ends again.
+// A quarantine that has ended already is prolonged, becomes shorter than it was to be, and ends again.
 func TestQuarantineIsExtended(t *testing.T) {
 	t.Parallel()
 	begun := time.Now()
@@ -178,6 +177,7 @@ func TestQuarantineIsExtended(t *testing.T) {
 	for i := range 3 {
 		eventually(t, "all are up", func() bool { return m.Masters()[i].Phase == mux.Up })
 	}
+	k.lasts(m, 0, time.Hour)
 	k.lasts(m, 0, time.Since(begun)+3*time.Second) // from when it was connected
 	s := m.Masters()
 	require.Equal(t, []mux.Phase{mux.Quarantined, mux.Up, mux.Up}, []mux.Phase{s[0].Phase, s[1].Phase, s[2].Phase})
@@ -192,24 +192,25 @@ func TestQuarantineIsExtended(t *testing.T) {
 	eventually(t, "it votes again", func() bool { return m.Masters()[0].Phase == mux.Up })
 }
 
-// Each connection of a master in quarantine that breaks leaves no goroutine behind.
-func TestQuarantineLeavesNoGoroutineBehindForEachConnection(t *testing.T) {
-	masters := redlocktest.Start(t, 1)
-	k := keeps(func(int, conn.Server, conn.Server) (time.Duration, string) { return time.Hour, "new" })
-	m := open(t, mux.Config{Masters: masters.Addrs(), Keeper: k})
-	const times = 10
-	for n := range uint64(times) {
-		eventually(t, "it is connected", func() bool {
-			s := m.Masters()[0]
-			return s.Connects == n+1 && s.Phase == mux.Quarantined
-		})
-		_, err := masters.Do(0, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-		require.NoError(t, err)
+// What time alone makes news, the Keeper is asked for then, though no master says anything.
+func TestAKeeperIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, "a", steady(0))
+	k := votesAtOnce()
+	m := open(t, mux.Config{Masters: []string{f.addr()}, Keeper: k})
+	waitUp(t, m, 1)
+	for n := range 3 {
+		k.stand(m, 0, mux.Standing{Again: clock.Now() + time.Hour})
+		k.stand(m, 0, mux.Standing{Again: clock.Now() + 20*time.Millisecond})
+		want := []mux.Phase{mux.Quarantined, mux.Up}[n%2]
+		k.mu.Lock()
+		k.stands[0], k.news = mux.Standing{}, true
+		if want == mux.Quarantined {
+			k.stands[0] = mux.Standing{Until: clock.Forever, Why: "it may have forgotten"}
+		}
+		k.mu.Unlock()
+		eventually(t, "the Keeper is heeded", func() bool { return m.Masters()[0].Phase == want })
 	}
-	eventually(t, "one waits for the end of the quarantine", func() bool {
-		buf := make([]byte, 1<<20)
-		return strings.Count(string(buf[:runtime.Stack(buf, true)]), ").awaitQuarantineEnd(") == 1
-	})
 }
 
 // A yes that the Keeper withholds does not count before it says so, also if the operation is under way by then. It counts for
@@ -218,16 +219,20 @@ func TestAYesThatIsWithheld(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
 	for name, c := range map[string]struct {
-		then mux.Standing
-		won  bool
+		barred time.Duration // before
+		then   mux.Standing
+		won    bool
 	}{
-		"believed":   {mux.Standing{}, true},
-		"quarantine": {mux.Standing{Until: clock.Forever, Why: "it has forgotten"}, false},
+		"believed":                {0, mux.Standing{}, true},
+		"quarantine":              {0, mux.Standing{Until: clock.Forever, Why: "it has forgotten"}, false},
+		"quarantine and question": {0, mux.Standing{Until: clock.Forever, Why: "it has forgotten", Withheld: true}, false},
+		"after a quarantine":      {20 * time.Millisecond, mux.Standing{}, true},
 	} {
 		k := votesAtOnce()
 		m := open(t, mux.Config{Masters: masters.Addrs(), Keeper: k})
 		waitUp(t, m, 1)
-		k.stand(m, 0, mux.Standing{Withheld: true})
+		k.stand(m, 0, mux.Standing{Until: clock.Now() + c.barred, Why: "it has forgotten", Withheld: true})
+		waitUp(t, m, 1)
 		op, done := acquire(name, "t"), make(chan error, 1)
 		go func() { done <- m.Do(t.Context(), op) }()
 		eventually(t, "it is set", func() bool {

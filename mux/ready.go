@@ -27,7 +27,7 @@ func (m *Mux) Met(ctx context.Context) error {
 		now, votes, asked, barred := clock.Now(), 0, 0, 0
 		for i := range m.slots {
 			switch s := &m.slots[i]; {
-			case s.link == nil && s.state.Err == nil, s.link != nil && s.withheld:
+			case s.link == nil && s.state.Err == nil, s.barred(now) == nil && s.withheld:
 				asked++
 			case s.silenced(now) == nil:
 				votes++
@@ -75,10 +75,11 @@ func (m *Mux) voters(now time.Duration) (states []State, ready bool) {
 
 // silenced is why a master has no vote as it stands now; nil if it has one. One that lags has.
 func (s *slot) silenced(now time.Duration) error {
-	if s.link != nil && s.withheld {
-		return errWithheld
+	err := s.barred(now)
+	if err == nil && s.withheld {
+		err = errWithheld
 	}
-	return s.barred(now)
+	return err
 }
 
 // awaitNews returns what is closed when a master may vote from then on, or may not any more; also when the Mux is closed.

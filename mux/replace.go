@@ -194,7 +194,6 @@ func (m *Mux) replace(i int, from, to conn.Address, c *conn.Conn, name string) e
 		m.startDial(i, m.cfg.BackoffMin)
 		return nil
 	}
-	m.wg.Go(func() { m.awaitQuarantineEnd(i) })
 	return nil
 }
 

@@ -159,14 +159,20 @@ func TestADialerThatIsAboutToPauseDoesNot(t *testing.T) {
 	require.NoError(t, err)
 	defer m.Close()
 	s := &m.slots[0]
-	m.mu.Lock()
-	s.known.Endpoint, s.endDial = "10.0.0.1:1", nil
-	m.startDial(0, long)
-	m.named(0, "10.0.0.2:1")
-	m.mu.Unlock()
-	require.Eventually(t, func() bool {
+	const was, is = "10.0.0.1:1", "10.0.0.2:1"
+	for known, dialled := range map[string]string{was: "", "": was, is: was} { // the group itself may have said where the last dial went
 		m.mu.Lock()
-		defer m.mu.Unlock()
-		return s.endDial != nil
-	}, time.Minute, time.Millisecond, "it dials")
+		s.dialer++ // the one before ends
+		if s.known.Endpoint, s.moved, s.dialledAt, s.endDial = known, "", dialled, nil; dialled != "" {
+			s.endDial = func() {}
+		}
+		m.startDial(0, long)
+		m.named(0, is)
+		m.mu.Unlock()
+		require.Eventually(t, func() bool {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return s.endDial != nil && s.dialledAt == ""
+		}, time.Minute, time.Millisecond, "it dials: known %q, dialled %q", known, dialled)
+	}
 }

@@ -50,7 +50,7 @@ func (m *Mux) named(i int, to string) {
 		if s.dialledAt != "" && to != s.dialledAt && to != s.moved {
 			s.endDial() // otherwise it may wait there for long
 		}
-		if to != cmp.Or(s.moved, s.known.Endpoint, to) { // what it waits for is another's silence
+		if to != s.moved && to != cmp.Or(s.dialledAt, s.moved, s.known.Endpoint, to) { // what it waits for is another's silence
 			s.silent, s.pause = 0, 0
 			select {
 			case s.elsewhere <- struct{}{}: // it may be about to pause only

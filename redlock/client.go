@@ -127,7 +127,7 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 	if err != nil {
 		return nil, err
 	}
-	c.guard.Hooks(m.Judge, func(d time.Duration) { time.AfterFunc(d, m.Judge) })
+	c.guard.OnRaise(m.Judge)
 	c.replaceMaster, c.meetMaster, c.awaitVotes, c.awaitFirst = m.Replace, m.Meet, m.Ready, m.Met
 	c.begin(m, clock.Now)
 	if e := c.events.begin(context.Background(), behind.Opened, ""); e != nil {

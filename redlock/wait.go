@@ -559,12 +559,11 @@ func (w *wait) intend(ctx context.Context) {
 	w.intentAskedAt = now
 	k := c.round.Take()
 	defer c.round.Put(k)
-	token := w.intent
-	if len(token) == 0 {
-		token = round.AppendToken(token, c.owner)
-		w.intent = token[:0] // its memory; it is not there yet
+	left := len(w.intent) > 0 // before this
+	if !left {
+		w.intent = round.AppendToken(w.intent, c.owner) // it may be there, whatever becomes of the wait meanwhile
 	}
-	k.Intend(m.spec(), intending, token, c.round.ShortTimeout(m.spec().Timeout, round.MinShortTimeout))
+	k.Intend(m.spec(), intending, w.intent, c.round.ShortTimeout(m.spec().Timeout, round.MinShortTimeout))
 	w.waiter.Ask(ctx, k) // an intent is a courtesy, so its error does not matter
 	for i := range k.Op.Votes {
 		switch v := &k.Op.Votes[i]; {
@@ -576,7 +575,10 @@ func (w *wait) intend(ctx context.Context) {
 		case v.Verdict == mux.VerdictNo || !k.Op.Asked.Has(i):
 			continue
 		}
-		w.intent = token // it is there, or may be there on a master whose answer has not come
+		left = true // it is there, or may be there on a master whose answer has not come
+	}
+	if !left {
+		w.intent = w.intent[:0]
 	}
 }
 

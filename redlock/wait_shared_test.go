@@ -14,6 +14,7 @@ import (
 	"github.com/redburst/redburst/redlock/internal/line"
 	"github.com/redburst/redburst/redlock/internal/round"
 	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -193,6 +194,37 @@ func TestAWriterThatPanicsTakesItsIntentAway(t *testing.T) {
 	for i := range 3 {
 		masters.Do(i, "PERSIST", kind.IntentKey("k")) // it lasts, if it is not taken away
 	}
+	require.Eventually(t, func() bool { return intents(t, masters, "k") == 0 }, hanging, 5*time.Millisecond)
+}
+
+// A caller's context may panic while the intent is under way.
+func TestAWriterWhoseContextPanicsTakesItsIntentAway(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c, other := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
+	left := make(chan struct{})
+	other.round.Mux = &unansweredRounds{other.round.Mux, func() {
+		go func() {
+			defer close(left)
+			assert.Eventually(t, func() bool { return intents(t, masters, "k") == 3 }, hanging, time.Millisecond)
+			for i := range 3 {
+				masters.Do(i, "PERSIST", kind.IntentKey("k")) // it lasts, if it is not taken away
+			}
+		}()
+		<-left
+		panic("the user's")
+	}}
+	there := c.NewMutex("k", term30, WithShared())
+	require.NoError(t, there.Lock(t.Context()))
+	panicked := make(chan any, 1)
+	go func() {
+		defer func() { panicked <- recover() }()
+		other.NewMutex("k", term30).Lock(t.Context())
+	}()
+	require.Eventually(t, func() bool { // each extend has the writer try, and look
+		require.NoError(t, there.Extend(t.Context()))
+		return len(panicked) > 0
+	}, hanging, 10*time.Millisecond)
+	require.Equal(t, "the user's", <-panicked)
 	require.Eventually(t, func() bool { return intents(t, masters, "k") == 0 }, hanging, 5*time.Millisecond)
 }
 

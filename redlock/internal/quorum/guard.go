@@ -49,13 +49,12 @@ type Guard struct {
 	used    atomic.Int64 // longest, once raised has returned
 
 	places []place
-	inUse  bool                  // this client has found more than half of the masters marked as used
-	seen   bool                  // ... or one, which may be down by now
-	news   bool                  // something has happened since News
-	heeded time.Duration         // longest, at the last News
-	at     time.Duration         // of the latest event
-	later  func(d time.Duration) // has News be asked after that time; may be nil
-	again  time.Duration         // ... which was wanted for then
+	inUse  bool          // this client has found more than half of the masters marked as used
+	seen   bool          // ... or one, which may be down by now
+	news   bool          // something has happened since News
+	heeded time.Duration // longest, at the last News
+	at     time.Duration // of the latest event
+	again  time.Duration // when News is to be asked again; 0 if it need not be
 	wall   func() time.Duration
 	name   func() string // a name that nothing else has
 }
@@ -141,8 +140,8 @@ func (g *Guard) Init(masters int, restart time.Duration, durable bool, with conn
 	g.wall, g.name = wall, name
 }
 
-// Hooks sets what is called with each longer TTL, and what has News be asked after a time.
-func (g *Guard) Hooks(raised func(), later func(d time.Duration)) { g.raised, g.later = raised, later }
+// OnRaise sets what is called with each longer TTL. It comes before the first Use.
+func (g *Guard) OnRaise(raised func()) { g.raised = raised }
 
 // Use notes a TTL. A master that was connected before this client used such a long TTL may have forgotten locks of
 // other clients that did.
@@ -357,12 +356,8 @@ func (g *Guard) wasFlushed(p *place) {
 	p.member, p.had, p.flushed, p.known, p.own, p.lost = true, "", g.at, g.at, g.at, "it was flushed, or its witness was deleted"
 }
 
-// lookAgain has News be asked a little later.
-func (g *Guard) lookAgain() {
-	if g.again = g.at + AskAgain + time.Millisecond; g.later != nil {
-		g.later(AskAgain + 2*time.Millisecond)
-	}
-}
+// lookAgain has News be asked a little later, by the next Standing.
+func (g *Guard) lookAgain() { g.again = g.at + AskAgain + time.Millisecond }
 
 func (g *Guard) clocks(p *place) clocks {
 	return clocks{wall: g.wall(), ahead: p.server.Ahead, within: p.server.Within, known: p.server.Within != 0}
@@ -610,7 +605,7 @@ func (g *Guard) decide(p *place) {
 func (g *Guard) Standing(i int) (st mux.Standing) {
 	p := &g.places[i]
 	st.Ask, st.Replies, st.Missing = p.ask, len(p.asked), p.missing
-	st.Forgot = p.forgot
+	st.Forgot, st.Again = p.forgot, g.again
 	p.ask, p.missing, p.forgot = nil, "", false
 	if !p.up {
 		return st

@@ -24,7 +24,6 @@ type walk struct {
 	ttls    []time.Duration // of each process; 0 if it takes no locks
 	skews   []time.Duration // of the processes' clocks
 	gone    []bool          // processes that have ended
-	next    []time.Duration // when News is to be asked; 0 if it is not
 	said    []string        // what has happened
 	wrong   string
 }
@@ -123,8 +122,7 @@ func (w *walk) goOn(all bool) {
 func (w *walk) begin(ttl time.Duration, to ...int) {
 	skew := w.skew(4)
 	p := w.add(w.restart, w.durable, skew)
-	w.ttls, w.skews, w.gone, w.next = append(w.ttls, 0), append(w.skews, skew), append(w.gone, false), append(w.next, 0)
-	w.guards[p].Hooks(nil, func(d time.Duration) { w.next[p] = w.now + d })
+	w.ttls, w.skews, w.gone = append(w.ttls, 0), append(w.skews, skew), append(w.gone, false)
 	w.says("process %d begins, ttl %v, skew %v, to %v", p, ttl, skew, to)
 	w.meet(p, to...)
 	w.use(p, ttl)
@@ -172,9 +170,9 @@ func (w *walk) onward(d time.Duration) {
 	w.goOn(true)
 	for end := w.now + d; w.now < end && w.wrong == ""; {
 		next := end
-		for p, at := range w.next {
-			if at > w.now && !w.gone[p] {
-				next = min(next, at)
+		for p, g := range w.guards {
+			if g.again > w.now && !w.gone[p] {
+				next = min(next, g.again)
 			}
 		}
 		w.now = min(next, w.now+5*time.Second)
