@@ -14,7 +14,6 @@ import (
 	"github.com/redburst/redburst/redlock/internal/line"
 	"github.com/redburst/redburst/redlock/internal/round"
 	"github.com/redburst/redburst/redlock/redlocktest"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -84,7 +83,10 @@ func TestAWriterTakesAwayAnIntentThatWasNotAnswered(t *testing.T) {
 	require.NoError(t, there.Lock(t.Context()))
 	members(t, masters, there, 3)
 	ctx, cancel := context.WithCancel(t.Context())
-	other.round.Mux = &unansweredRounds{other.round.Mux, cancel}
+	other.round.Mux = &unansweredRounds{Mux: other.round.Mux, asked: func(ctx context.Context) context.Context {
+		cancel()
+		return ctx
+	}}
 	gaveUp := make(chan error, 1)
 	go func() { gaveUp <- other.NewMutex("k", term30).Lock(ctx) }()
 	late := c.NewMutex("k", term30, WithShared())
@@ -201,18 +203,9 @@ func TestAWriterThatPanicsTakesItsIntentAway(t *testing.T) {
 func TestAWriterWhoseContextPanicsTakesItsIntentAway(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	c, other := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
-	left := make(chan struct{})
-	other.round.Mux = &unansweredRounds{other.round.Mux, func() {
-		go func() {
-			defer close(left)
-			assert.Eventually(t, func() bool { return intents(t, masters, "k") == 3 }, hanging, time.Millisecond)
-			for i := range 3 {
-				masters.Do(i, "PERSIST", kind.IntentKey("k")) // it lasts, if it is not taken away
-			}
-		}()
-		<-left
-		panic("the user's")
-	}}
+	var f fuse // it panics as soon as it is used
+	rounds := &unansweredRounds{Mux: other.round.Mux, asked: func(ctx context.Context) context.Context { return brittle{ctx, &f} }}
+	other.round.Mux = rounds
 	there := c.NewMutex("k", term30, WithShared())
 	require.NoError(t, there.Lock(t.Context()))
 	panicked := make(chan any, 1)
@@ -224,21 +217,27 @@ func TestAWriterWhoseContextPanicsTakesItsIntentAway(t *testing.T) {
 		require.NoError(t, there.Extend(t.Context()))
 		return len(panicked) > 0
 	}, hanging, 10*time.Millisecond)
-	require.Equal(t, "the user's", <-panicked)
-	require.Eventually(t, func() bool { return intents(t, masters, "k") == 0 }, hanging, 5*time.Millisecond)
+	require.Equal(t, "the caller's", <-panicked)
+	require.True(t, rounds.withdrawn.Load())
 }
 
-// unansweredRounds end a Lock's context when its intent is under way.
+// unansweredRounds wait with another context for the answers to an intent.
 type unansweredRounds struct {
 	round.Mux
-	end func()
+	asked     func(ctx context.Context) context.Context
+	withdrawn atomic.Bool
 }
 
 func (r *unansweredRounds) Wait(ctx context.Context, op *mux.Op) error {
 	if asks(op, kind.IntendScript) {
-		r.end()
+		ctx = r.asked(ctx)
 	}
 	return r.Mux.Wait(ctx, op)
+}
+
+func (r *unansweredRounds) Send(op *mux.Op) {
+	r.withdrawn.Store(r.withdrawn.Load() || asks(op, kind.WithdrawScript))
+	r.Mux.Send(op)
 }
 
 // A reader that waits for a writer's turn is notified that the writer has given up.
