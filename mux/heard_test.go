@@ -226,6 +226,28 @@ func TestHeardKnowsOfFallbacks(t *testing.T) {
 	}
 }
 
+// A master that was late to say that it lacks the script was late, however soon it answers the text.
+func TestAFallbackDoesNotMakeUpForALateAnswer(t *testing.T) {
+	t.Parallel()
+	asked := make(chan struct{})
+	m, _ := heardOf(t, func(args []string) (string, bool) {
+		if args[0] != "EVALSHA" {
+			return ":1\r\n", true
+		}
+		<-asked
+		return "-NOSCRIPT\r\n", true
+	})
+	op := release("k", "t")
+	op.Persist = 0
+	require.NoError(t, m.Do(t.Context(), op))
+	of := mux.Sent{To: third, First: op.Started, Last: clock.Now()}
+	time.Sleep(60 * time.Millisecond) // this is what late is
+	close(asked)
+	eventually(t, "it is answered", func() bool { answered, _, _ := m.Heard(of); return answered == third })
+	_, soon, _ := m.Heard(of)
+	require.Zero(t, soon)
+}
+
 // A suspect's yes makes a failed vote, its no a no. The operation is decided without it.
 func TestASuspectsYesCountsForNothing(t *testing.T) {
 	t.Parallel()
