@@ -20,10 +20,10 @@ import (
 const (
 	defaultDriftFactor = defaults.DriftFactor
 	defaultHandovers   = 16
-	defaultFenceMemory = 24 * time.Hour
+	defaultFenceMemory = defaults.FenceMemory
 
-	minTTL = 10 * time.Millisecond      // of a lock: half of it is left after a round trip of 2 ms
-	maxTTL = 100 * 365 * 24 * time.Hour // of a lock, and a counter's memory
+	minTTL = 10 * time.Millisecond // of a lock: half of it is left after a round trip of 2 ms
+	maxTTL = defaults.MaxTTL       // of a lock, and a counter's memory
 
 	maxRoundTimeout = defaults.MaxRoundTimeout
 )

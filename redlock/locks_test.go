@@ -457,7 +457,7 @@ func TestLockThatMovesBehindTheList(t *testing.T) {
 func TestOneCallOfTheListIsShort(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
-	c := openWith(t, masters, redlock.Config{})
+	c := openWith(t, masters, redlock.Config{RoundTimeout: busy})
 	const most = 500
 	for what, fill := range map[string]struct {
 		keys int

@@ -13,6 +13,7 @@ import (
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/internal/census"
+	"github.com/redburst/redburst/redlock/internal/defaults"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/round"
@@ -298,7 +299,7 @@ func (f *fenceCommand) reset(ctx context.Context, keys []string) error {
 	for _, key := range keys {
 		args = append(args, kind.CounterKey(f.key(key)))
 	}
-	args = append(args, m.Token(), strconv.FormatUint(n, 10), strconv.FormatInt((24*time.Hour).Milliseconds(), 10))
+	args = append(args, m.Token(), strconv.FormatUint(n, 10), strconv.FormatInt(defaults.FenceMemory.Milliseconds(), 10))
 	errs := f.askAll(ctx, func(_ int, p *probe) error { return resetOn(ctx, p, m, args) })
 	if ctx.Err() != nil { // the errors do not say which counters were set
 		return context.Cause(ctx)

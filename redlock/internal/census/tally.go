@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/redlock/internal/defaults"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
@@ -138,7 +139,7 @@ func (t *Tally) Since(now time.Time) time.Time {
 		}
 	}
 	at := time.UnixMicro(int64(fence))
-	if age := now.Sub(at); fenced < t.Quorum() || leader.Reader || age < -time.Minute || age > 100*365*24*time.Hour {
+	if age := now.Sub(at); fenced < t.Quorum() || leader.Reader || age < -time.Minute || age > defaults.MaxTTL {
 		return time.Time{}
 	}
 	return at

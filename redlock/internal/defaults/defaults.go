@@ -1,10 +1,16 @@
-// Package defaults has those defaults of redlock.Config that its command needs to know, too.
+// Package defaults has those defaults and bounds of redlock.Config that its command and the rooms need to know, too.
 package defaults
 
 import "time"
 
 // DriftFactor is that of redlock.Config.DriftFactor.
 const DriftFactor = 0.01
+
+// FenceMemory is that of redlock.Config.FenceMemory.
+const FenceMemory = 24 * time.Hour
+
+// MaxTTL is the longest TTL of a lock, and memory of a fence: a hundred years.
+const MaxTTL = 100 * 365 * 24 * time.Hour
 
 // MaxRoundTimeout is the longest that a round waits.
 const MaxRoundTimeout = 500 * time.Millisecond
