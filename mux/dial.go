@@ -65,12 +65,12 @@ func (m *Mux) dial(i int, pause time.Duration, number uint64, elsewhere <-chan s
 		case <-elsewhere: // this dial goes there
 		default:
 		}
-		moved, addr := s.moved, s.addr.WithHint(s.lastEndpoint()).WithNodes(s.nodes)
+		moves, addr := s.moves, s.addr.WithHint(s.lastEndpoint()).WithNodes(s.nodes)
 		opt := m.cfg.Conn
 		opt.ClientName = m.clientName
 		opt.DialTimeout <<= min(s.silent, moreTime)
 		opt.Patience <<= min(s.silent, moreTime)
-		opt.OnPatience = func(at string, err error) { m.dialGoesOn(i, number, moved, at, err) }
+		opt.OnPatience = func(at string, err error) { m.dialGoesOn(i, number, moves, at, err) }
 		ctx, cancel := context.WithCancel(m.ctx)
 		s.dialledAt, s.endDial = "", cancel
 		m.mu.Unlock()
@@ -89,7 +89,7 @@ func (m *Mux) dial(i int, pause time.Duration, number uint64, elsewhere <-chan s
 		}
 		pause = min(max(2*pause, m.cfg.BackoffMin), m.cfg.BackoffMax)
 		if err == nil {
-			err = m.install(i, c, pause, moved, number)
+			err = m.install(i, c, pause, moves, number)
 			if err == nil {
 				return
 			}
@@ -119,7 +119,7 @@ func (m *Mux) dial(i int, pause time.Duration, number uint64, elsewhere <-chan s
 }
 
 // dialGoesOn notes that a dial has taken the dial timeout, and goes on: a server has taken the connection. It takes mu.
-func (m *Mux) dialGoesOn(i int, number uint64, moved, at string, err error) {
+func (m *Mux) dialGoesOn(i int, number, moves uint64, at string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := &m.slots[i]
@@ -127,7 +127,7 @@ func (m *Mux) dialGoesOn(i int, number uint64, moved, at string, err error) {
 		return
 	}
 	s.dialledAt = at
-	if s.moved != moved && s.moved != at { // the sentinels have named another since the dial began
+	if s.moves != moves && s.moved != at { // the sentinels have named another since the dial began
 		s.endDial()
 	}
 	phase := Down
@@ -138,9 +138,9 @@ func (m *Mux) dialGoesOn(i int, number uint64, moved, at string, err error) {
 }
 
 // install puts a connection into its slot. The master's debts are the first thing that is
-// written to it. moved is the place that the sentinels had named when the dial began: if
-// they have named another meanwhile, the connection is not taken. It takes mu.
-func (m *Mux) install(i int, c *conn.Conn, pause time.Duration, moved string, number uint64) error {
+// written to it. moves is how often the sentinels had named another place when the dial began: if
+// they have named one meanwhile, a connection to any other is not taken. It takes mu.
+func (m *Mux) install(i int, c *conn.Conn, pause time.Duration, moves, number uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
@@ -151,7 +151,7 @@ func (m *Mux) install(i int, c *conn.Conn, pause time.Duration, moved string, nu
 	if s.dialer != number {
 		return ErrReplaced
 	}
-	if s.moved != moved && s.moved != server.Endpoint {
+	if s.moves != moves && s.moved != server.Endpoint {
 		return m.masterError(i, fmt.Errorf("%w: %s, and not %s", ErrSwitched, s.moved, server.Endpoint))
 	}
 	for j := range m.slots {

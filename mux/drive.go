@@ -93,6 +93,12 @@ func (m *Mux) awaitDecision(ctx context.Context, done <-chan struct{}, op *Op) {
 			}
 		}
 	}
+	m.leave(op)
+	m.mu.Unlock()
+}
+
+// leave ends the waiting for an operation that is decided. It lets mu go.
+func (m *Mux) leave(op *Op) {
 	op.waiting = false
 	select {
 	case <-op.wake:
@@ -102,7 +108,6 @@ func (m *Mux) awaitDecision(ctx context.Context, done <-chan struct{}, op *Op) {
 		op.drive = false
 		m.releaseDrive()
 	}
-	m.mu.Unlock()
 }
 
 // watch has whoever drives look at the context of an operation whose caller waits, and reports whether it
@@ -210,9 +215,7 @@ func (m *Mux) drive(ctx context.Context, done <-chan struct{}, op *Op) {
 	m.driver = nil
 	m.releaseDrive()
 	if stop != nil {
-		m.mu.Unlock()
-		stop()
-		m.mu.Lock()
+		m.stopWaking(stop, op)
 	}
 }
 
@@ -234,6 +237,24 @@ func (m *Mux) wakeAfter(ctx context.Context, op *Op) (stop func() bool) {
 		m.mu.Unlock()
 	}()
 	return context.AfterFunc(ctx, m.poll.Wake)
+}
+
+// stopWaking undoes wakeAfter, when the drive was put down. If the context panics, the operation is forgotten, and a drive that it
+// was given meanwhile goes to another. It lets mu go.
+func (m *Mux) stopWaking(stop func() bool, op *Op) {
+	m.mu.Unlock()
+	stopped := false
+	defer func() {
+		m.mu.Lock()
+		if stopped {
+			return
+		}
+		m.ForgetInHook(op)
+		m.leave(op)
+		m.mu.Unlock()
+	}()
+	stop()
+	stopped = true
 }
 
 // coalesce yields to callers that were just answered and have submitted nothing since. Most of
@@ -318,6 +339,7 @@ func (m *Mux) pass(until time.Duration, mine *Op) bool {
 	}
 	// A system call, so once for all that is ready.
 	m.clock = clock.Now()
+	m.heedSuspension(m.clock)
 	for _, ev := range events {
 		// A caller that is decided waits for no more replies, unless a crowd does. But no master is called silent
 		// as long as something of it is unread.

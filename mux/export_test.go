@@ -149,12 +149,19 @@ func QuarantinedUntil(m *Mux, i int) time.Duration {
 	return m.slots[i].quarantinedUntil
 }
 
-// PingEvery sets after which time an idle connection is sent a PING.
-func PingEvery(m *Mux, d time.Duration) {
+// Suspend has the alarm be late, as it is after a machine was suspended.
+func Suspend(m *Mux) {
 	m.lock()
 	defer m.mu.Unlock()
-	for i := range m.slots {
-		m.slots[i].pulse.every = d
+	if m.alarm.Stop() {
+		m.alarm.Reset(time.Hour)
 	}
+}
+
+// PingEvery sets after which time an idle connection of a master is sent a PING.
+func PingEvery(m *Mux, i int, d time.Duration) {
+	m.lock()
+	defer m.mu.Unlock()
+	m.slots[i].pulse.every = d
 	m.setAlarm(clock.Now() + d)
 }

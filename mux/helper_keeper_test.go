@@ -19,6 +19,8 @@ type keeper struct {
 	stands map[int]mux.Standing
 	news   bool
 	heard  func(master int, reply resp.Value) // may be nil
+
+	answered time.Duration // when, as it was told last
 }
 
 func keeps(says func(master int, before, now conn.Server) (d time.Duration, why string)) *keeper {
@@ -42,7 +44,10 @@ func (k *keeper) Connected(i int, before, now conn.Server, at time.Duration) {
 	k.news = true
 }
 
-func (k *keeper) Answered(i int, v resp.Value, _ time.Duration) {
+func (k *keeper) Answered(i int, v resp.Value, at time.Duration) {
+	k.mu.Lock()
+	k.answered = at
+	k.mu.Unlock()
 	if k.heard != nil {
 		k.heard(i, v)
 	}

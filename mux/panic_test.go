@@ -100,6 +100,42 @@ func panicsAt(t *testing.T, m *mux.Mux, name string, use func(context.Context) e
 	return panicked != nil
 }
 
+// A listener that steps aside for a caller uses its context once more, when it has put the drive down already.
+func TestPanicOfAListenersContextLeavesTheMuxUsable(t *testing.T) {
+	t.Parallel()
+	m, err := mux.Open(t.Context(), patiently(mux.Config{Masters: []string{newFake(t, "steady", steady(0)).addr()}}))
+	require.NoError(t, err)
+	op := &mux.Op{Patient: true}
+	for calls, panics := int64(0), 0; ; calls++ {
+		ctx, cancel := context.WithCancel(t.Context())
+		c := &brittle{Context: ctx}
+		c.calls.Store(calls)
+		ended := make(chan any, 1)
+		go func() {
+			defer func() { ended <- recover() }()
+			m.Do(c, op)
+		}()
+		for n := 0; len(ended) == 0; n++ {
+			decided := make(chan error, 1)
+			go func() { decided <- m.Do(context.Background(), vote("a")) }()
+			require.NoError(t, conntest.Soon(t, fmt.Sprint("the next one is served after a panic in call ", calls), decided))
+			if n == 20 {
+				cancel()
+			}
+		}
+		cancel()
+		if <-ended == nil {
+			require.GreaterOrEqual(t, panics, 4)
+			break
+		}
+		panics++
+		done, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.NotPanics(t, func() { require.Error(t, m.Do(done, op)) }, "after a panic in call %d", calls)
+	}
+	require.NoError(t, m.Close())
+}
+
 func TestNilContextLeavesTheOpUsable(t *testing.T) {
 	t.Parallel()
 	var none context.Context

@@ -72,6 +72,14 @@ func (m *Mux) setAlarm(at time.Duration) {
 	m.alarm.Reset(at - clock.Now())
 }
 
+// heedSuspension has the alarm go at once if it is late, as the machine was suspended: its timer does not count that time.
+func (m *Mux) heedSuspension(now time.Duration) {
+	if m.alarmAt != 0 && now > m.alarmAt && m.alarm.Stop() {
+		m.alarmAt = now
+		m.alarm.Reset(0)
+	}
+}
+
 // onAlarm does what is due: it asks the Keeper for news, ends quarantines and sends PINGs. Each sets the alarm for what is due
 // later. It takes mu.
 func (m *Mux) onAlarm() {
@@ -89,8 +97,8 @@ func (m *Mux) onAlarm() {
 	m.push()
 }
 
-// ping sends a PING on the connections that are idle, or nearly so: the masters share a burst. There is at most one a
-// second.
+// ping sends a PING on the connections that are idle, or nearly so: the masters share a burst. There is at most one on each
+// connection in three quarters of its interval.
 func (m *Mux) ping(now time.Duration) {
 	next := clock.Forever
 	for i := range m.slots {

@@ -96,17 +96,17 @@ func (m *Mux) stand(i int, st Standing, now time.Duration) {
 	if st.Missing != "" && s.link != nil {
 		s.state.Server.Missing = append(s.state.Server.Missing, st.Missing)
 	}
-	if s.link == nil {
-		return
-	}
-	if len(st.Ask) > 0 {
-		m.askStanding(i, st, now)
-	}
 	if st.Forgot {
 		m.failYes(i, now)
 	}
 	if m.againAt = st.Again; st.Again != 0 {
 		m.setAlarm(st.Again)
+	}
+	if s.link == nil {
+		return
+	}
+	if len(st.Ask) > 0 {
+		m.askStanding(i, st, now)
 	}
 	barred := now < s.quarantinedUntil
 	switch was := s.state.Phase; {
@@ -158,7 +158,7 @@ func (s *slot) unbelieved(now time.Duration) error {
 // askStanding sends a master what its standing asks.
 func (m *Mux) askStanding(i int, st Standing, now time.Duration) {
 	m.ask(i, &Op{Command: st.Ask, Replies: st.Replies, OnReply: func(i int, v resp.Value) {
-		m.cfg.Keeper.Answered(i, v, m.clock)
+		m.cfg.Keeper.Answered(i, v, clock.Now()) // not m.clock: the process may have stood still before it read the reply
 		m.answered = true
 	}}, now)
 }

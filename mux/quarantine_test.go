@@ -2,6 +2,7 @@ package mux_test
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -211,6 +212,59 @@ func TestAKeeperIsAskedAgain(t *testing.T) {
 		k.mu.Unlock()
 		eventually(t, "the Keeper is heeded", func() bool { return m.Masters()[0].Phase == want })
 	}
+	f.stop()
+	eventually(t, "nobody is connected", func() bool { return m.Masters()[0].Phase == mux.Down })
+	k.stand(m, 0, mux.Standing{Again: clock.Now() + 20*time.Millisecond})
+	k.mu.Lock()
+	k.news = true
+	k.mu.Unlock()
+	eventually(t, "the Keeper is asked", func() bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return !k.news
+	})
+}
+
+// The alarm's timer does not count the time for which a machine was suspended. Whoever drives finds that it is late.
+func TestAQuarantineEndsInTimeThoughTheMachineWasSuspended(t *testing.T) {
+	t.Parallel()
+	k := votesAtOnce()
+	m := open(t, mux.Config{Masters: []string{newFake(t, "a", steady(0)).addr(), newFake(t, "b", steady(1)).addr()}, Keeper: k})
+	waitUp(t, m, 2)
+	for range 2 {
+		k.stand(m, 0, mux.Standing{Until: clock.Now() + 100*time.Millisecond, Why: "it may have forgotten"})
+		mux.Suspend(m)
+		eventually(t, "it votes again", func() bool {
+			m.Do(t.Context(), vote("k"))
+			return m.Masters()[0].Phase == mux.Up
+		})
+	}
+}
+
+// The Keeper is told when an answer was read, and not when the driver looked at the clock before: the process may have stood still.
+func TestAKeeperIsToldWhenItsAnswerWasRead(t *testing.T) {
+	t.Parallel()
+	var read, before atomic.Int64 // the latest reading, and that of the answer
+	k := votesAtOnce()
+	k.heard = func(int, resp.Value) { before.Store(read.Load()) }
+	f := newFake(t, "a", steady(0))
+	m := open(t, mux.Config{Masters: []string{f.addr()}, Keeper: k, Conn: conn.Options{
+		Wrap: func(_ string, rw io.ReadWriter) io.ReadWriter {
+			return readsAfter{rw, func() { read.Store(int64(clock.Now())) }}
+		}}})
+	waitUp(t, m, 1)
+	for range 3 {
+		asked := clock.Now()
+		k.stand(m, 0, mux.Standing{Ask: resp.AppendCommand(nil, "VOTE", "k"), Replies: 1})
+		var at time.Duration
+		eventually(t, "it is answered", func() bool {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			at = k.answered
+			return at > asked && before.Load() > int64(asked)
+		})
+		require.GreaterOrEqual(t, at, time.Duration(before.Load()))
+	}
 }
 
 // A yes that the Keeper withholds does not count before it says so, also if the operation is under way by then. It counts for
@@ -234,6 +288,7 @@ func TestAYesThatIsWithheld(t *testing.T) {
 		k.stand(m, 0, mux.Standing{Until: clock.Now() + c.barred, Why: "it has forgotten", Withheld: true})
 		waitUp(t, m, 1)
 		op, done := acquire(name, "t"), make(chan error, 1)
+		op.Keep = true
 		go func() { done <- m.Do(t.Context(), op) }()
 		eventually(t, "it is set", func() bool {
 			v, err := masters.Do(0, "GET", name)
@@ -249,6 +304,7 @@ func TestAYesThatIsWithheld(t *testing.T) {
 		if !c.won {
 			var why *mux.QuarantineError
 			require.ErrorAs(t, op.Votes[0].Err, &why)
+			require.Zero(t, op.Votes[0].Reply, "it would say that the master has what it was asked for")
 		}
 	}
 }

@@ -59,6 +59,7 @@ type slot struct {
 	remote           string           // the address of its last connection, see conn.Conn.RemoteAddr
 	demoted          error            // what it has said on this connection: that it is no master now; nil if it has not
 	moved            string           // where the sentinels or nodes say that the group's master is now, if that is news
+	moves            uint64           // ... and how often they have named another place than before
 	interim          string           // another master since known was connected, if there was one
 	nodes            []string         // of its cluster, as a majority of them has said
 	trustedUntil     time.Duration    // a majority of its cluster has confirmed it; Forever if it is of no cluster

@@ -160,9 +160,9 @@ func TestADialerThatIsAboutToPauseDoesNot(t *testing.T) {
 	defer m.Close()
 	s := &m.slots[0]
 	const was, is = "10.0.0.1:1", "10.0.0.2:1"
-	for known, dialled := range map[string]string{was: "", "": was, is: was} { // the group itself may have said where the last dial went
+	for _, of := range [][2]string{{was, ""}, {"", was}, {is, was}, {"", ""}} { // the group itself may have said where the last dial went, or nothing
+		known, dialled := of[0], of[1]
 		m.mu.Lock()
-		s.dialer++ // the one before ends
 		if s.known.Endpoint, s.moved, s.dialledAt, s.endDial = known, "", dialled, nil; dialled != "" {
 			s.endDial = func() {}
 		}
@@ -175,4 +175,21 @@ func TestADialerThatIsAboutToPauseDoesNot(t *testing.T) {
 			return s.endDial != nil && s.dialledAt == ""
 		}, time.Minute, time.Millisecond, "it dials: known %q, dialled %q", known, dialled)
 	}
+}
+
+// The sentinels name another place while a dial goes on, and then the one that they had named before. The dial is at the other, so it
+// ends, and its connection is not taken.
+func TestADialAtAPlaceThatWasNamedMeanwhileEnds(t *testing.T) {
+	t.Parallel()
+	const place, other = "10.0.0.1:1", "10.0.0.2:1"
+	ended := 0
+	m := &Mux{slots: []slot{{moved: place, dialer: 1, endDial: func() { ended++ }, elsewhere: make(chan struct{}, 1)}}}
+	began := m.slots[0].moves
+	m.named(0, other)
+	m.named(0, place)
+	m.dialGoesOn(0, 1, began, place, nil)
+	require.Zero(t, ended)
+	m.dialGoesOn(0, 1, began, other, nil)
+	require.Equal(t, 1, ended)
+	require.ErrorIs(t, m.install(0, new(conn.Conn), 0, began, 1), ErrSwitched)
 }

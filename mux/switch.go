@@ -50,21 +50,30 @@ func (m *Mux) named(i int, to string) {
 		if s.dialledAt != "" && to != s.dialledAt && to != s.moved {
 			s.endDial() // otherwise it may wait there for long
 		}
-		if to != s.moved && to != cmp.Or(s.dialledAt, s.moved, s.known.Endpoint, to) { // what it waits for is another's silence
+		if to != s.moved && to != cmp.Or(s.dialledAt, s.lastEndpoint()) { // what it waits for is another's silence
 			s.silent, s.pause = 0, 0
 			select {
 			case s.elsewhere <- struct{}{}: // it may be about to pause only
 			default:
 			}
 		}
-		s.moved = to
+		s.move(to)
 		if s.known.Endpoint != "" && to != s.known.Endpoint && s.interim == "" {
 			s.interim = to
 			m.notifySwitch(i)
 		}
 	case to != s.known.Endpoint:
-		s.moved, s.pause, s.silent = to, 0, 0
+		s.move(to)
+		s.pause, s.silent = 0, 0
 		m.dropReplaced(i, fmt.Errorf("%w: %s, and not %s", ErrSwitched, to, s.known.Endpoint), to)
+	}
+}
+
+// move notes the place that was named.
+func (s *slot) move(to string) {
+	if s.moved != to {
+		s.moved = to
+		s.moves++
 	}
 }
 

@@ -40,7 +40,7 @@ import (
 //	mend              nothing                       nothing: where the token is gone, it does nothing
 //	mark of permits   {key}:permits                 nothing: it ends by itself, and all agree on what it says
 //	release, linger   nothing                       nothing: a linger only shortens
-//	intend            an intent                     wait.withdraw, unless all that were asked have said no
+//	intend            an intent                     wait.withdraw, unless all that were asked have said no; it ends in 3 s if Close is faster
 //	enter             an entry, and a notice        GlobalQueues.Leave, which takes both; the predecessor's notice
 //	                                                goes with its entry, or ends by itself
 //	renewal of one    an entry's life               GlobalQueues.Leave: it ends the life, too
