@@ -112,10 +112,13 @@ func crowdOf(t *testing.T, m *mux.Mux, wg *sync.WaitGroup, callers int) {
 	eventually(t, "their commands are queued", func() bool { return m.Masters()[0].Owed == was+callers })
 }
 
-// held is a crowd whose driver has parked since it is one.
-func held(t *testing.T, m *mux.Mux, f *fakeMaster, commands *atomic.Int64, wg *sync.WaitGroup) {
+// held is a crowd whose driver has parked since it is one. It holds what comes for that time from then on; 0 for its own.
+func held(t *testing.T, m *mux.Mux, f *fakeMaster, commands *atomic.Int64, wg *sync.WaitGroup, hold time.Duration) {
 	crowdOf(t, m, wg, mux.Crowd+1)
 	eventually(t, "the crowd's own are written", func() bool { return commands.Load() == mux.Crowd+1 })
+	if hold > 0 { // not before: it may hold the last of them
+		m.HoldFor(hold)
+	}
 	f.send(t, ":1\r\n")
 	eventually(t, "one is decided, and the driver is parked again", func() bool { return m.Masters()[0].Owed == mux.Crowd && m.Holding() })
 }
@@ -123,9 +126,8 @@ func held(t *testing.T, m *mux.Mux, f *fakeMaster, commands *atomic.Int64, wg *s
 func TestCallersOfACrowdShareAWrite(t *testing.T) {
 	t.Parallel()
 	m, f, commands, writes := counted(t)
-	m.HoldFor(time.Hour)
 	var wg sync.WaitGroup
-	held(t, m, f, commands, &wg)
+	held(t, m, f, commands, &wg, time.Hour)
 	before, written := writes.Load(), commands.Load()
 	const more = 50
 	crowdOf(t, m, &wg, more)
@@ -143,7 +145,7 @@ func TestACrowdKeepsNoCommandForLong(t *testing.T) {
 	t.Parallel()
 	m, f, commands, _ := counted(t)
 	var wg sync.WaitGroup
-	held(t, m, f, commands, &wg)
+	held(t, m, f, commands, &wg, 0)
 	for range 3 {
 		written := commands.Load()
 		crowdOf(t, m, &wg, 1)
