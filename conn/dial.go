@@ -8,26 +8,10 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"net/netip"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 )
-
-// target is one place to connect to: a resolved address, or a Unix socket.
-type target struct {
-	addr netip.AddrPort
-	path string
-}
-
-func (t target) String() string {
-	if t.path != "" {
-		return t.path
-	}
-	return t.addr.String()
-}
 
 // Dial connects to a master and makes the connection ready for commands. It asks for the
 // credentials, asks the sentinels or the cluster's nodes if there are any, and looks the name up. It tries the addresses
@@ -241,22 +225,6 @@ func dialBy(ctx context.Context, dialer func(context.Context, string, string) (n
 	return sockOf(nc)
 }
 
-// checkNamed is for a host that only servers name, and that a Dialer looks up. Resolvers and proxies read an address in
-// other spellings than ours, such as 0xa9fea9fe: no name ends in a number.
-func checkNamed(host string) error {
-	if ip, err := netip.ParseAddr(host); err == nil {
-		if isLinkLocal(target{addr: netip.AddrPortFrom(ip, 0)}) {
-			return errLinkLocal
-		}
-		return nil
-	}
-	last := host[strings.LastIndexByte(host, '.')+1:]
-	if _, err := strconv.ParseUint(last, 0, 64); err == nil || errors.Is(err, strconv.ErrRange) || strings.Trim(last, "0123456789") == "" {
-		return &RefusedError{Reason: "a server has named a host that ends in a number, and is no address", Remedy: "list it, if a master is there"}
-	}
-	return nil
-}
-
 // waitOn returns what waits for a connection that was made: until ctx ends, and for as long as there is patience.
 func (d *dialing) waitOn(ctx context.Context, c *Conn, at Address) (wait func(Interest) error) {
 	if d.caller == nil || d.opt.Patience <= 0 {
@@ -310,87 +278,6 @@ func (d *dialing) authenticate(ctx context.Context) (err error) {
 
 // speaksTLS reports whether the master does, if it is not on a Unix socket.
 func (d *dialing) speaksTLS() bool { return d.addr.tls || d.opt.TLS != nil }
-
-// errLinkLocal is the error for a place that only servers name. There, clouds show a machine its own secrets, and routers
-// their pages, to whoever asks from within.
-var errLinkLocal = &RefusedError{Reason: "a server has named a link-local address", Remedy: "list it, if a master is there"}
-
-func isLinkLocal(t target) bool {
-	ip := t.addr.Addr().Unmap()
-	return ip.IsLinkLocalUnicast() || ip.IsLinkLocalMulticast()
-}
-
-// lists reports whether the user has written the place into the address: others were named by sentinels or nodes.
-func (a Address) lists(at Address) bool {
-	switch {
-	case a.nodes != "":
-		return slices.Contains(strings.Split(a.nodes, ","), at.Endpoint())
-	case a.group != "":
-		return slices.Contains(strings.Split(a.sentinels, ","), at.Endpoint())
-	}
-	return true
-}
-
-func resolve(ctx context.Context, a Address) ([]target, error) {
-	if a.path != "" {
-		return []target{{path: a.path}}, nil
-	}
-	if ip, err := netip.ParseAddr(a.host); err == nil {
-		return []target{{addr: netip.AddrPortFrom(ip, a.port)}}, nil
-	}
-	ips, err := ipsOf(ctx, a.host)
-	if err != nil {
-		return nil, err
-	}
-	targets := make([]target, len(ips))
-	for i, ip := range ips {
-		targets[i].addr = netip.AddrPortFrom(ip.Unmap(), a.port)
-	}
-	return targets, nil
-}
-
-// patienceWithIPv6 is how long a look-up has for both A and AAAA, or a quarter of what is left of the dial.
-const patienceWithIPv6 = 250 * time.Millisecond
-
-// ipsOf returns the addresses of a name, in the resolver's order. Some name servers never answer AAAA, and a look-up
-// of both waits for that longer than a dial takes. So after a while A is asked for alone, too, and whoever first has
-// addresses is believed. Both look-ups end with the call.
-func ipsOf(ctx context.Context, host string) ([]netip.Addr, error) {
-	ctx, end := context.WithCancel(ctx)
-	defer end()
-	type answer struct {
-		ips []netip.Addr
-		err error
-	}
-	var ipv4 chan answer
-	look := func(network string) chan answer {
-		c := make(chan answer, 1)
-		go func() {
-			ips, err := net.DefaultResolver.LookupNetIP(ctx, network, host)
-			c <- answer{ips, err}
-		}()
-		return c
-	}
-	patience := patienceWithIPv6
-	if until, ok := ctx.Deadline(); ok {
-		patience = min(patience, time.Until(until)/4)
-	}
-	grace := time.NewTimer(patience)
-	defer grace.Stop()
-	for both := look("ip"); ; {
-		select {
-		case a := <-both:
-			return a.ips, a.err
-		case <-grace.C:
-			ipv4 = look("ip4")
-		case a := <-ipv4:
-			if a.err == nil {
-				return a.ips, nil
-			}
-			ipv4 = nil // IPv6 alone may have some
-		}
-	}
-}
 
 func (d *dialing) connect(ctx context.Context, targets []target) (*sock, target, error) {
 	deadline, _ := ctx.Deadline()
