@@ -192,23 +192,29 @@ func (a Address) Cluster() bool { return a.nodes != "" }
 // as a [Server.Endpoint] or what [FollowGroup] has reported. [Dial] goes to the known place if no
 // majority of the sentinels names one. If the server there says that it is no master, Dial
 // fails. The server at the known place of a cluster's master is only asked, as the other nodes are.
-// An empty endpoint means that no place is known. For a master with a fixed place WithHint returns
+// An empty endpoint, and what is no host:port, means that no place is known. For a master with a fixed place WithHint returns
 // the same address.
 func (a Address) WithHint(endpoint string) Address {
 	if a.Group() != "" {
-		a.hint = endpoint
+		a.hint = ""
+		if isPlace(endpoint) {
+			a.hint = endpoint
+		}
 	}
 	return a
 }
 
 // WithNodes returns the address of the same cluster with more of its nodes that [Dial] asks, such as
-// those that [FollowSlot] has reported. For any other address it returns the same one.
+// those that [FollowSlot] has reported. What is no host:port is left out. For any other address it returns the same one.
 func (a Address) WithNodes(endpoints []string) Address {
 	if a.nodes != "" {
-		a.known = strings.Join(endpoints, ",")
+		a.known = strings.Join(slices.DeleteFunc(slices.Clone(endpoints), func(s string) bool { return !isPlace(s) }), ",")
 	}
 	return a
 }
+
+// isPlace reports whether it is one host and port: no list of them, say.
+func isPlace(endpoint string) bool { return new(Address).parseHostPort(endpoint) == nil }
 
 // isZero reports whether a is an address that ParseAddress has not made.
 func (a Address) isZero() bool {

@@ -27,6 +27,9 @@ func (s *asker) dial(ctx context.Context, endpoint string) (err error) {
 	if s.poller, err = NewPoller(); err != nil {
 		return err
 	}
+	opt := *s.opt
+	opt.Limits = resp.Limits{Frame: maxAnswer, Skip: maxSkipped}
+	s.opt = &opt
 	if s.conn, s.wait, _, err = s.open(ctx, at); err != nil {
 		s.poller.Close()
 		return err
@@ -34,6 +37,12 @@ func (s *asker) dial(ctx context.Context, endpoint string) (err error) {
 	s.ctx = ctx
 	return nil
 }
+
+// The bytes of an answer that is read, and of one that is read past. Answers are short, but for the view of a cluster's node.
+const (
+	maxAnswer  = 64 << 10
+	maxSkipped = 1 << 20
+)
 
 // A tempo is how fast a server is asked again on a new connection. One that did not answer in time may be at its limit:
 // it is given more time from then on, and asked less often.
@@ -91,12 +100,15 @@ func (s *asker) send(commands ...[]string) error {
 
 // next waits for the next frame.
 func (s *asker) next() (resp.Value, error) {
-	for {
+	for pushes := 0; ; {
 		if s.ctx.Err() != nil { // wait would see it, but messages without end keep us from it
 			return resp.Value{}, context.Cause(s.ctx)
 		}
 		v, err := s.conn.Next()
 		if err == resp.ErrSkipped && s.conn.Skipped().Kind == resp.Push {
+			if pushes++; pushes == maxMessages {
+				return resp.Value{}, errTooMuch
+			}
 			continue
 		}
 		if err != resp.ErrNeedMore {

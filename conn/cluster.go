@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -173,8 +174,10 @@ func parseNode(v resp.Value, at string) (n clusterNode, err error) {
 	if len(name) > maxEndpoint || len(id.Bytes()) > maxEndpoint {
 		return n, errors.New("an answer with a bad node")
 	}
-	if name != "" && p != 0 {
-		n.endpoint = endpointOf(name, strconv.FormatInt(p, 10))
+	if name != "" && p != 0 { // what is no address is no place: a node chooses its name, and the others repeat it
+		if s := net.JoinHostPort(name, strconv.FormatInt(p, 10)); isPlace(s) {
+			n.endpoint = endpointOf(name, strconv.FormatInt(p, 10))
+		}
 	}
 	n.id = cmp.Or(string(id.Bytes()), n.endpoint)
 	if n.id == "" {
@@ -286,7 +289,12 @@ func (t *clusterTally) masters() clusterMasters {
 func (t *clusterTally) owner(masters clusterMasters) (o SlotOwner, ok bool) {
 	named := map[string][]time.Duration{}
 	replicas := map[string]int{}
+	places := map[string]bool{} // one server answers there, whatever ids it is known by
 	for _, endpoint := range masters.endpoints {
+		if places[endpoint] {
+			continue
+		}
+		places[endpoint] = true
 		a, ok := t.answers[endpoint]
 		if ok && a.err == nil && !a.pending && a.state != slotDown && a.view.owner != "" {
 			named[a.view.owner] = append(named[a.view.owner], a.asked)
@@ -327,18 +335,18 @@ func (t *clusterTally) disagreement(slot int, told Secret) error {
 	err := fmt.Errorf("more than half of the cluster's masters must say who has slot %d, and more than half of %d nodes, listed or agreed on before, who these are",
 		slot, len(t.sources))
 	for _, at := range slices.Sorted(maps.Keys(t.answers)) {
-		a := t.answers[at]
+		a, shown := t.answers[at], mask(at, told.Reveal()) // others have named it
 		switch {
 		case a.pending:
-			err = fmt.Errorf("%w; node %s has not answered", err, at)
+			err = fmt.Errorf("%w; node %s has not answered", err, shown)
 		case a.err != nil:
-			err = fmt.Errorf("%w; node %s: %w", err, at, causeOf(a.err))
+			err = fmt.Errorf("%w; node %s: %w", err, shown, without(causeOf(a.err), told))
 		case a.state == slotDown:
-			err = fmt.Errorf("%w; node %s serves no keys now", err, at)
+			err = fmt.Errorf("%w; node %s serves no keys now", err, shown)
 		case a.view.owner == "":
-			err = fmt.Errorf("%w; node %s says that nobody has it", err, at)
+			err = fmt.Errorf("%w; node %s says that nobody has it", err, shown)
 		default:
-			err = fmt.Errorf("%w; node %s says %s", err, at, clip(mask(a.view.endpointOf(a.view.owner), told.Reveal()), maxEndpoint))
+			err = fmt.Errorf("%w; node %s says %s", err, shown, clip(mask(a.view.endpointOf(a.view.owner), told.Reveal()), maxEndpoint))
 		}
 	}
 	return err

@@ -159,6 +159,21 @@ func TestOwnerThatMostMastersName(t *testing.T) {
 	}
 }
 
+// A server that is known by two ids has one say.
+func TestTwoIDsOfAServerHaveOneSay(t *testing.T) {
+	t.Parallel()
+	at := []clusterNode{{"A", "a"}, {"A2", "a"}, {"B", "b"}, {"C", "c"}}
+	said := func(owner string) clusterAnswer {
+		return clusterAnswer{state: slotElsewhere, asked: 1, view: clusterView{owner: owner, masters: at}}
+	}
+	tally := clusterTally{[]string{"a", "b", "c"}, scene{"a": said("A"), "b": said("A"), "c": said("C")}}
+	_, ok := tally.owner(tally.masters())
+	require.False(t, ok)
+	tally.answers["c"] = said("A")
+	_, ok = tally.owner(tally.masters())
+	require.True(t, ok)
+}
+
 // What the master says itself is told with the majority's word, and is no younger than either.
 func TestWhatTheMasterOfASlotSaysItself(t *testing.T) {
 	t.Parallel()

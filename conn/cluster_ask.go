@@ -30,11 +30,10 @@ var askSlotEvery = time.Second
 const viewLasts = 10 * time.Second
 
 // A node's view of the cluster has maxView bytes, and all that are asked have maxViews together: for 500 masters with two
-// ranges of slots each, or 50 with two hundred. Its other answers are short.
+// ranges of slots each, or 50 with two hundred.
 const (
-	maxView   = 16 << 20
-	maxViews  = 128 << 20
-	maxAnswer = 64 << 10
+	maxView  = 16 << 20
+	maxViews = 128 << 20
 )
 
 // A clusterSurvey asks the nodes of a cluster who has the slot.
@@ -53,7 +52,6 @@ type clusterSurvey struct {
 
 func newSurvey(a Address, opt *Options) *clusterSurvey {
 	s := &clusterSurvey{addr: a, opt: *opt, running: map[string]context.CancelFunc{}}
-	s.opt.Limits = resp.Limits{Frame: maxAnswer}
 	s.tally.answers = map[string]clusterAnswer{}
 	return s
 }
@@ -78,6 +76,9 @@ func (s *clusterSurvey) ask(ctx context.Context, at string) {
 	s.running[at] = cancel
 	s.tally.answers[at] = clusterAnswer{pending: true}
 	s.asking.Go(func() {
+		if ctx.Err() != nil { // it has ended before we began
+			s.answer(ctx, at, clusterAnswer{err: context.Cause(ctx)})
+		}
 		for t := (tempo{}); ctx.Err() == nil; {
 			answered, err := s.askOn(ctx, t.timeout(&s.opt), at)
 			if err != nil {
@@ -131,7 +132,7 @@ func (s *clusterSurvey) askOn(ctx context.Context, timeout time.Duration, at str
 	for {
 		a, err := v.ask(ctx)
 		if err != nil {
-			return answered, err
+			return answered && err != errTooMuch, err
 		}
 		answered = true
 		s.answer(ctx, at, a)

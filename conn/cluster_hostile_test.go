@@ -44,6 +44,51 @@ func TestAPlaceThatOneNodeNamesIsNotDialled(t *testing.T) {
 	}
 }
 
+// A node chooses its name, and the others repeat it. A name that is a list of places makes none of them a node that is asked, now or
+// at the next dial.
+func TestANameThatIsAListLeadsNowhere(t *testing.T) {
+	t.Parallel()
+	nodes, at := nodesOf(t, 3)
+	var thieves []*scripted
+	name := "x:1"
+	for range 5 {
+		thief := serverAs(t, "master")
+		thieves, name = append(thieves, thief), name+","+thief.addr
+	}
+	for _, s := range nodes {
+		s.answer("CLUSTER SLOTS", slotsAt(at[0], at[1], at[2], net.JoinHostPort(name+",y", "7003")))
+	}
+	address := cluster(t, at...)
+	for range 3 {
+		c, err := conn.Dial(t.Context(), address, ofLocks)
+		require.NoError(t, err)
+		require.Equal(t, at[0], c.Server().Endpoint)
+		require.NotContains(t, strings.Join(c.Server().Nodes, " "), "x:1")
+		address = address.WithHint(name).WithNodes(append(c.Server().Nodes, name, net.JoinHostPort(name, "7003")))
+		c.Close()
+	}
+	for _, thief := range thieves {
+		require.Empty(t, thief.seen(), "it is told nothing")
+	}
+}
+
+// An answer that has no end is not waited for: nodes say little, but for their view of the cluster.
+func TestANodeWhoseAnswerIsHugeIsGivenUp(t *testing.T) {
+	t.Parallel()
+	nodes, at := nodesOf(t, 3)
+	for _, s := range nodes {
+		s.answer("GET", "$1073741000\r\nx")
+	}
+	opt := ofLocks
+	opt.DialTimeout = 10 * patient
+	dialled := make(chan error, 1)
+	go func() {
+		_, err := conn.Dial(t.Context(), cluster(t, at...), opt)
+		dialled <- err
+	}()
+	require.Error(t, soon(t, dialled))
+}
+
 // A node that names other places each time has us connected to those that it names now, and to no others. No other test
 // may follow a slot meanwhile.
 func TestPlacesThatAreNamedNoMoreAreLeft(t *testing.T) {

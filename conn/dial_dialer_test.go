@@ -177,6 +177,26 @@ func TestTheErrorOfABrokenConnectionIsShown(t *testing.T) {
 	require.ErrorIs(t, err, broken)
 }
 
+// A connection that cannot be written to is broken, though nothing says so to who reads.
+func TestAConnectionThatCannotBeWrittenToIsGivenUp(t *testing.T) {
+	t.Parallel()
+	silent := conntest.Listen(t, func(c net.Conn) { io.Copy(io.Discard, c) })
+	dialled := make(chan error, 1)
+	go func() {
+		_, err := conn.Dial(t.Context(), parse(t, silent), conn.Options{DialTimeout: 10 * patient,
+			Dialer: func(ctx context.Context, network, address string) (net.Conn, error) {
+				c, err := bySocket(ctx, network, address)
+				return unwritable{c}, err
+			}})
+		dialled <- err
+	}()
+	require.Error(t, soon(t, dialled))
+}
+
+type unwritable struct{ net.Conn }
+
+func (unwritable) Write([]byte) (int, error) { return 0, errors.New("nobody takes it") }
+
 type breakable struct {
 	net.Conn
 	why error

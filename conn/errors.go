@@ -82,6 +82,14 @@ func quoted(err error, by *Conn) error {
 	return err
 }
 
+// without is an error whose text has no such password.
+func without(err error, told Secret) error {
+	if text := mask(err.Error(), told.Reveal()); text != err.Error() {
+		return quoting{err, text}
+	}
+	return err
+}
+
 // closedError says what is closed, and is known by the names that the standard library
 // has for that.
 type closedError string

@@ -30,6 +30,9 @@ func Remembers(text string) bool {
 	return ok
 }
 
+// AnswerTLS writes what TLS itself would.
+func AnswerTLS(c *Conn, p []byte) { c.tls.wire.Write(p) }
+
 // AnswerBytes is how many bytes an answer may have of each of so many nodes that are asked at a time.
 func AnswerBytes(nodes int) int {
 	s := newSurvey(Address{}, &Options{})

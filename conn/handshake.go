@@ -225,6 +225,7 @@ func (h *handshake) exchange() (replies []reply, err error) {
 				what := h.conn.Skipped()
 				switch name := h.names[len(replies)]; {
 				case what.Kind == resp.Push:
+					h.pushed = h.pushed || h.has(replies, getWitness)
 				case name == "GET" || name == getWitness: // whatever somebody keeps at that key
 					replies = append(replies, reply{name: name})
 				default:

@@ -161,6 +161,15 @@ func TestPasswordIsHiddenInWhatAServerSaysOfItself(t *testing.T) {
 	}
 }
 
+// An error reply may be made of nothing but passwords. It is gone through once, as it is read while others wait.
+func TestHidingManyPasswordsTakesOneWay(t *testing.T) {
+	const password = "hunter2!"
+	c := dial(t, script(t, map[string]string{"HELLO": hello, "AUTH": "+OK\r\n"}).addr, conn.Options{Password: conn.NewSecret(password)})
+	v := value(t, "-ERR "+strings.Repeat(password, 8000)+"\r\n")
+	require.Equal(t, "ERR "+strings.Repeat("***", 84)+"...", c.ErrorText(v))
+	require.Less(t, testing.AllocsPerRun(1, func() { c.ErrorText(v) }), 100.0)
+}
+
 // It is hidden in the places that sentinels and nodes name, if no majority does.
 func TestPasswordIsHiddenInAPlace(t *testing.T) {
 	t.Parallel()
@@ -175,6 +184,10 @@ func TestPasswordIsHiddenInAPlace(t *testing.T) {
 		require.ErrorContains(t, err, "***.example:6379")
 		require.NotContains(t, err.Error(), password)
 	}
+	// Nor does an error say where a node is that was asked because others have named it.
+	_, err := conn.Dial(t.Context(), parse(t, "cluster://"+at[0]).WithNodes([]string{password + ":1", password + ".example:1"}), opt)
+	require.ErrorContains(t, err, "***")
+	require.NotContains(t, err.Error(), password)
 }
 
 // The same holds for the beginning of an answer that is no RESP.

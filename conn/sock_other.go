@@ -3,6 +3,7 @@
 package conn
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"slices"
@@ -130,7 +131,7 @@ func (s *sock) Read(p []byte) (int, error) {
 		return 0, errClosed
 	}
 	if len(s.in) == 0 {
-		return 0, s.inErr
+		return 0, cmp.Or(s.inErr, s.outErr) // what cannot be written to is of no use either
 	}
 	n := copy(p, s.in)
 	s.in = s.in[:copy(s.in, s.in[n:])]
@@ -161,7 +162,7 @@ func (s *sock) ready() (is Interest) {
 	if s.closed {
 		return 0
 	}
-	if len(s.in) > 0 || s.inErr != nil {
+	if len(s.in) > 0 || s.inErr != nil || s.outErr != nil {
 		is |= Readable
 	}
 	if len(s.out) < sockBuffer || s.outErr != nil {

@@ -102,21 +102,27 @@ func mask(text, secret string) string {
 	if len(secret) < minSecret {
 		return text
 	}
-	for from := 0; ; {
+	var out strings.Builder
+	for from, done := 0, 0; ; { // text[:done] is in out. A server may have made the text of nothing but secrets
 		i := strings.Index(text[from:], secret)
 		if i < 0 {
-			return text
+			if done == 0 {
+				return text
+			}
+			out.WriteString(text[done:])
+			return out.String()
 		}
 		i += from
 		end := i + len(secret)
 		if len(secret) < longSecret &&
-			(endsInWord(text[:i]) && isWordByte(secret[0]) ||
+			(endsInWord(text[done:i]) && isWordByte(secret[0]) ||
 				end < len(text) && isWordByte(text[end]) && isWordByte(secret[len(secret)-1])) {
 			from = i + 1
 			continue
 		}
-		text = text[:i] + "***" + text[end:]
-		from = i + len("***")
+		out.WriteString(text[done:i])
+		out.WriteString("***")
+		from, done = end, end
 	}
 }
 

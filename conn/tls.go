@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -86,7 +87,10 @@ func (c *Conn) sendTLS(p []byte) (flushed bool, err error) {
 	c.mu.Lock()
 	waiting := len(c.out) > 0
 	c.mu.Unlock()
-	if _, err := c.tls.Write(p); err != nil {
+	c.tls.wire.sending.Store(true)
+	_, err = c.tls.Write(p)
+	c.tls.wire.sending.Store(false)
+	if err != nil {
 		if err == net.ErrClosed {
 			err = errClosed
 		}
@@ -132,6 +136,9 @@ func (c *Conn) receiveTLS() (n int, err error) {
 		if c.Unsent() > 0 {
 			c.Flush() // an answer of TLS itself; if this fails, the next read says so
 		}
+		if err == nil && w.answersUnread() {
+			err = errTLSAnswers
+		}
 		return n, err
 	}
 }
@@ -144,6 +151,9 @@ type tlsWire struct {
 	in   []byte               // the rest of the last read of the stream
 	err  error                // the error of that read
 	buf  [readBuffer]byte
+
+	sending atomic.Bool // what is written is of Send, and not an answer of TLS itself
+	answers int         // bytes of such answers since nothing was unsent. Guarded by the conn's mu
 
 	records records // where the stream stands
 	rest    int     // no more records than these have come and were not decrypted
@@ -229,7 +239,25 @@ func (w *tlsWire) Write(p []byte) (int, error) {
 	w.conn.mu.Lock()
 	defer w.conn.mu.Unlock()
 	w.conn.enqueue(p)
+	if !w.sending.Load() {
+		w.answers += len(p)
+	}
 	return len(p), nil
+}
+
+// maxTLSAnswers bounds what TLS answers to a peer that does not read it.
+const maxTLSAnswers = 64 << 10
+
+// errTLSAnswers is the end of a connection whose peer asks for one new key after the other (RFC 8446, 4.6.3), and reads no answer.
+var errTLSAnswers = errors.New("TLS: it asks for answers, and does not read them")
+
+func (w *tlsWire) answersUnread() bool {
+	w.conn.mu.Lock()
+	defer w.conn.mu.Unlock()
+	if len(w.conn.out) == 0 {
+		w.answers = 0
+	}
+	return w.answers > maxTLSAnswers
 }
 
 func (w *tlsWire) Close() error                     { return nil }

@@ -585,6 +585,33 @@ func TestTLSKeyUpdates(t *testing.T) {
 	says("the end")
 }
 
+// A peer that asks TLS for one answer after the other, and reads none, does not have us keep them all. What we send ourselves is
+// the caller's to bound.
+func TestTLSAnswersThatAreNotReadEndTheConnection(t *testing.T) {
+	t.Parallel()
+	c, peer := pairTLS(t)
+	p := newPoller(t)
+	require.NoError(t, p.Add(c, 1, conn.Readable))
+	receive := func() error {
+		_, err := peer.Write([]byte("+x\r\n"))
+		require.NoError(t, err)
+		for {
+			wait(t, p)
+			if n, err := c.Receive(); n > 0 || err != nil {
+				return err
+			}
+		}
+	}
+	flushed, err := c.Send(make([]byte, 16<<20))
+	require.NoError(t, err)
+	require.False(t, flushed)
+	require.NoError(t, receive())
+	conn.AnswerTLS(c, make([]byte, 60<<10))
+	require.NoError(t, receive())
+	conn.AnswerTLS(c, make([]byte, 60<<10))
+	require.ErrorContains(t, receive(), "does not read them")
+}
+
 // ending is a stream whose next bytes come with an error, once, when it is told so.
 type ending struct {
 	io.ReadWriter
