@@ -83,7 +83,10 @@ func (c *Client) Acquire(ctx context.Context, key string, ttl time.Duration, opt
 	if err != nil {
 		return ctx, nil, err
 	}
-	return k, sync.OnceValue(func() error { return m.end(ctx, lossOver(k, nil), true) }), nil
+	return k, sync.OnceValue(func() (err error) {
+		defer func() { err = m.end(ctx, err, true) }() // also if the cause of ctx panics
+		return lossOver(k, nil)
+	}), nil
 }
 
 // take takes the lock for a Do or an Acquire, and keeps it alive. Then end is to be called.
@@ -143,6 +146,17 @@ func (m *Mutex) lockWithin(ctx context.Context, o *options) error {
 		return m.Lock(ctx)
 	}
 	waiting, cancel := context.WithTimeout(ctx, o.wait)
-	defer cancel()
-	return m.lockUntil(ctx, waiting, o)
+	locked, told := false, false
+	defer func() {
+		if locked && !told { // ctx has panicked, as waiting was taken from it: nobody knows of the lock
+			m.unlock(held.EndedContext, false)
+		}
+	}()
+	defer func() {
+		cancel()
+		told = true
+	}()
+	err := m.lockUntil(ctx, waiting, o)
+	locked = err == nil
+	return err
 }

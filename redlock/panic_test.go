@@ -56,6 +56,15 @@ func TestPanicOfAContextLeavesNothing(t *testing.T) {
 		"Do": func(*Mutex) {
 			require.NoError(t, c.Do(ctx, "k", ttl, func(ctx context.Context) error { return ctx.Err() }))
 		},
+		"Do that waits": func(*Mutex) {
+			require.NoError(t, c.Do(ctx, "k", ttl, func(ctx context.Context) error { return ctx.Err() }, WithWait(time.Minute)))
+		},
+		"Acquire that waits": func(*Mutex) {
+			_, release, err := c.Acquire(ctx, "k", ttl, WithWait(time.Minute))
+			require.NoError(t, err)
+			defer release()
+			require.NoError(t, release())
+		},
 		"Acquire": func(*Mutex) {
 			_, release, err := c.Acquire(ctx, "k", ttl)
 			require.NoError(t, err)
@@ -99,6 +108,27 @@ func TestPanicOfAContextLeavesNothing(t *testing.T) {
 		})
 	}
 }
+
+// A cause that is the caller's own can panic when it is asked what it is. The release of an Acquire goes out nevertheless.
+func TestAReleaseGoesOutThoughTheCauseOfItsContextPanics(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	for range 2 {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		_, release, err := c.Acquire(ctx, "k", term30)
+		require.NoError(t, err)
+		cancel(brittleCause{})
+		require.PanicsWithValue(t, "the cause's", func() { release() })
+		require.Zero(t, c.busy.Load())
+		require.NoError(t, c.Do(t.Context(), "k", term30, func(context.Context) error { return nil }, WithWait(time.Minute)))
+	}
+}
+
+type brittleCause struct{}
+
+func (brittleCause) Error() string { return "the caller's" }
+func (brittleCause) Is(error) bool { panic("the cause's") }
 
 func TestUnlockWithoutAContextReleasesAllTheSame(t *testing.T) {
 	t.Parallel()

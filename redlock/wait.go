@@ -253,6 +253,7 @@ func (w *wait) takeOver(ctx context.Context) (taken bool, err error) {
 	defer m.hold.Unpin()
 	if !c.held.Survives(&m.hold, token, switches) {
 		w.acquired = false
+		m.giveBack(token)
 		return false, nil
 	}
 	c.stats.acquired.Add(1)

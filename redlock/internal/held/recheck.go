@@ -111,10 +111,11 @@ func (r *rechecker) recheckAll() {
 
 // survives asks the masters again for a lock that was just taken while a group has switched. One of the lock's votes
 // may be that of the replaced master, and the recheck of all locks may have come too early to see this one. It
-// reports whether the lock is still valid. If it is not, it is released: nobody relies on it yet. The token is that of
-// the caller's lock. The hold may have another lock by now, on which another goroutine may rely.
+// reports whether the lock is still valid. If it is not, it is released: nobody relies on it yet. If the client is
+// closed meanwhile, nobody knows, and the caller gives it back. The token is that of the caller's lock. The hold may have
+// another lock by now, on which another goroutine may rely.
 func (r *rechecker) survives(h *Lock, token []byte) bool {
-	r.ask([]*Lock{h}, func(h *Lock, lost []byte, f Failure) {
+	asked := r.ask([]*Lock{h}, func(h *Lock, lost []byte, f Failure) {
 		r.renewer.noteLostBut(h, lost, f, string(lost) != string(token))()
 	})
 	h.mu.Lock()
@@ -123,14 +124,15 @@ func (r *rechecker) survives(h *Lock, token []byte) bool {
 	if !held {
 		r.renewer.lose(h, token, nil)
 	}
-	return held
+	return held && asked
 }
 
 // recheck rechecks these locks, whose holders may rely on them.
 func (r *rechecker) recheck(holds []*Lock) { r.ask(holds, r.renewer.loseUnseen) }
 
-// ask asks the masters again for these locks. It calls lose for those that are lost.
-func (r *rechecker) ask(holds []*Lock, lose func(h *Lock, token []byte, failure Failure)) {
+// ask asks the masters again for these locks. It calls lose for those that are lost. It reports false if the client was closed
+// meanwhile: then nobody knows.
+func (r *rechecker) ask(holds []*Lock, lose func(h *Lock, token []byte, failure Failure)) (asked bool) {
 	var posted []extension
 	for _, h := range holds {
 		x := extension{core: r.core, hold: h, call: r.core.Round.Take()}
@@ -143,16 +145,18 @@ func (r *rechecker) ask(holds []*Lock, lose func(h *Lock, token []byte, failure 
 	// All rounds were posted at the same time. Those with the shortest timeout are completed first, so that none
 	// waits for longer than its own timeout. Waiting for its turn makes no round late.
 	slices.SortFunc(posted, func(x, y extension) int { return cmp.Compare(x.call.Op.Timeout, y.call.Op.Timeout) })
+	asked = true
 	for _, x := range posted {
-		r.complete(x, lose)
+		asked = r.complete(x, lose) && asked
 		r.core.Round.Put(x.call)
 	}
+	return asked
 }
 
 // complete waits for the round and judges it. It repeats a round once that was not decided in time: when a server
 // fails, others may be slow for a moment. Every other failure means that the lock is lost, as the lock can no
-// longer rely on a vote that it had.
-func (r *rechecker) complete(x extension, lose func(h *Lock, token []byte, failure Failure)) {
+// longer rely on a vote that it had. It reports false if the client was closed meanwhile.
+func (r *rechecker) complete(x extension, lose func(h *Lock, token []byte, failure Failure)) (asked bool) {
 	ctx := context.Background()
 	defer x.hold.Unpin()
 	err := r.core.Round.Mux.Wait(ctx, &x.call.Op)
@@ -164,7 +168,7 @@ func (r *rechecker) complete(x extension, lose func(h *Lock, token []byte, failu
 	r.core.Round.Forget(repair)
 	r.renewer.askAgain(x.hold)
 	if reason == ErrClosed { // the lock is not lost by that
-		return
+		return false
 	}
 	var f Failure
 	if reason != nil && reason != errUnlocked {
@@ -173,4 +177,5 @@ func (r *rechecker) complete(x extension, lose func(h *Lock, token []byte, failu
 		lose(x.hold, x.call.Token, f)
 	}
 	x.observe(ctx, OpRecheck, left, f)
+	return true
 }
