@@ -57,10 +57,10 @@ func TestPanicOfAContextLeavesNothing(t *testing.T) {
 			require.NoError(t, c.Do(ctx, "k", ttl, func(ctx context.Context) error { return ctx.Err() }))
 		},
 		"Do that waits": func(*Mutex) {
-			require.NoError(t, c.Do(ctx, "k", ttl, func(ctx context.Context) error { return ctx.Err() }, WithWait(time.Minute)))
+			require.NoError(t, c.Do(ctx, "k", term30, func(ctx context.Context) error { return ctx.Err() }, WithWait(time.Minute)))
 		},
 		"Acquire that waits": func(*Mutex) {
-			_, release, err := c.Acquire(ctx, "k", ttl, WithWait(time.Minute))
+			_, release, err := c.Acquire(ctx, "k", term30, WithWait(time.Minute))
 			require.NoError(t, err)
 			defer release()
 			require.NoError(t, release())
