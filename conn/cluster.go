@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -175,8 +174,8 @@ func parseNode(v resp.Value, at string) (n clusterNode, err error) {
 		return n, errors.New("an answer with a bad node")
 	}
 	if name != "" && p != 0 { // what is no address is no place: a node chooses its name, and the others repeat it
-		if s := net.JoinHostPort(name, strconv.FormatInt(p, 10)); isPlace(s) {
-			n.endpoint = endpointOf(name, strconv.FormatInt(p, 10))
+		if at := endpointOf(name, strconv.FormatInt(p, 10)); isPlace(at) {
+			n.endpoint = at
 		}
 	}
 	n.id = cmp.Or(string(id.Bytes()), n.endpoint)
@@ -334,19 +333,20 @@ func (t *clusterTally) owner(masters clusterMasters) (o SlotOwner, ok bool) {
 func (t *clusterTally) disagreement(slot int, told Secret) error {
 	err := fmt.Errorf("more than half of the cluster's masters must say who has slot %d, and more than half of %d nodes, listed or agreed on before, who these are",
 		slot, len(t.sources))
+	hide := func(said string) string { return mask(said, told.Reveal()) }
 	for _, at := range slices.Sorted(maps.Keys(t.answers)) {
-		a, shown := t.answers[at], mask(at, told.Reveal()) // others have named it
+		a, shown := t.answers[at], hide(at) // others have named it
 		switch {
 		case a.pending:
 			err = fmt.Errorf("%w; node %s has not answered", err, shown)
 		case a.err != nil:
-			err = fmt.Errorf("%w; node %s: %w", err, shown, without(causeOf(a.err), told))
+			err = fmt.Errorf("%w; node %s: %w", err, shown, quoted(causeOf(a.err), hide))
 		case a.state == slotDown:
 			err = fmt.Errorf("%w; node %s serves no keys now", err, shown)
 		case a.view.owner == "":
 			err = fmt.Errorf("%w; node %s says that nobody has it", err, shown)
 		default:
-			err = fmt.Errorf("%w; node %s says %s", err, shown, clip(mask(a.view.endpointOf(a.view.owner), told.Reveal()), maxEndpoint))
+			err = fmt.Errorf("%w; node %s says %s", err, shown, clip(hide(a.view.endpointOf(a.view.owner)), maxEndpoint))
 		}
 	}
 	return err

@@ -179,7 +179,7 @@ func (d *dialing) open(ctx context.Context, at Address) (c *Conn, wait func(Inte
 			} else if ctx := cmp.Or(d.patient, ctx); ctx.Err() == context.DeadlineExceeded {
 				err = unanswered{c.tls.unanswered(context.Cause(ctx))}
 			}
-			return nil, nil, "tls", refusedTLS(quoted(err, c))
+			return nil, nil, "tls", refusedTLS(quoted(err, c.Hide))
 		}
 	}
 	return c, wait, "", nil

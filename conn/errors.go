@@ -74,17 +74,10 @@ type quoting struct {
 func (e quoting) Error() string { return e.text }
 func (e quoting) Unwrap() error { return e.error }
 
-// quoted is an error that quotes what a server says, without the passwords that it is told: it may have been told them before.
-func quoted(err error, by *Conn) error {
-	if text := by.Hide(err.Error()); text != err.Error() {
-		return quoting{err, text}
-	}
-	return err
-}
-
-// without is an error whose text has no such password.
-func without(err error, told Secret) error {
-	if text := mask(err.Error(), told.Reveal()); text != err.Error() {
+// quoted is an error that quotes what a server says, without the passwords that it is told, which hide hides: it may have been
+// told them before.
+func quoted(err error, hide func(string) string) error {
+	if text := hide(err.Error()); text != err.Error() {
 		return quoting{err, text}
 	}
 	return err

@@ -84,7 +84,7 @@ type Mux struct {
 	hangupPoll   *conn.Poller // hang-ups only, for their watcher
 	ctx          context.Context
 	cancel       context.CancelFunc
-	wg           sync.WaitGroup // dialers, followers, hang-up watcher, authenticator, tick, notifier
+	wg           sync.WaitGroup // dialers, followers, hang-up watcher, authenticator, tick, alarm, notifier
 	renewalAdded chan struct{}  // tells the authenticator of a connection whose credentials end
 	tick         *time.Timer
 	alarm        *time.Timer

@@ -146,17 +146,17 @@ func (m *Mutex) lockWithin(ctx context.Context, o *options) error {
 		return m.Lock(ctx)
 	}
 	waiting, cancel := context.WithTimeout(ctx, o.wait)
-	locked, told := false, false
+	unknown := false // the lock is taken, and nobody knows of it
 	defer func() {
-		if locked && !told { // ctx has panicked, as waiting was taken from it: nobody knows of the lock
+		if unknown { // ctx has panicked, as waiting was taken from it
 			m.unlock(held.EndedContext, false)
 		}
 	}()
 	defer func() {
 		cancel()
-		told = true
+		unknown = false
 	}()
 	err := m.lockUntil(ctx, waiting, o)
-	locked = err == nil
+	unknown = err == nil
 	return err
 }

@@ -165,6 +165,25 @@ func (r *lateIntent) Wait(ctx context.Context, op *mux.Op) error {
 	return err
 }
 
+// panicOfALock has a writer wait, and tells what its Lock panics with.
+func panicOfALock(t *testing.T, c *Client) <-chan any {
+	panicked := make(chan any, 1)
+	go func() {
+		defer func() { panicked <- recover() }()
+		c.NewMutex("k", term30).Lock(t.Context())
+	}()
+	return panicked
+}
+
+// extendUntil extends a reader's lock until a condition holds. Each extend has a writer that waits try, and look.
+func extendUntil(t *testing.T, there *Mutex, holds func() bool) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		require.NoError(t, there.Extend(t.Context()))
+		return holds()
+	}, hanging, 10*time.Millisecond)
+}
+
 // So does one that a context's panic takes out of its Lock.
 func TestAWriterThatPanicsTakesItsIntentAway(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
@@ -178,20 +197,10 @@ func TestAWriterThatPanicsTakesItsIntentAway(t *testing.T) {
 	})
 	there := c.NewMutex("k", term30, WithShared())
 	require.NoError(t, there.Lock(t.Context()))
-	panicked := make(chan any, 1)
-	go func() {
-		defer func() { panicked <- recover() }()
-		other.NewMutex("k", term30).Lock(t.Context())
-	}()
-	require.Eventually(t, func() bool { // each extend has the writer try, and look
-		require.NoError(t, there.Extend(t.Context()))
-		return intents(t, masters, "k") == 3
-	}, hanging, 10*time.Millisecond)
+	panicked := panicOfALock(t, other)
+	extendUntil(t, there, func() bool { return intents(t, masters, "k") == 3 })
 	armed.Store(true)
-	require.Eventually(t, func() bool {
-		require.NoError(t, there.Extend(t.Context()))
-		return len(panicked) > 0
-	}, hanging, 10*time.Millisecond)
+	extendUntil(t, there, func() bool { return len(panicked) > 0 })
 	require.Equal(t, "the user's", <-panicked)
 	for i := range 3 {
 		masters.Do(i, "PERSIST", kind.IntentKey("k")) // it lasts, if it is not taken away
@@ -208,15 +217,8 @@ func TestAWriterWhoseContextPanicsTakesItsIntentAway(t *testing.T) {
 	other.round.Mux = rounds
 	there := c.NewMutex("k", term30, WithShared())
 	require.NoError(t, there.Lock(t.Context()))
-	panicked := make(chan any, 1)
-	go func() {
-		defer func() { panicked <- recover() }()
-		other.NewMutex("k", term30).Lock(t.Context())
-	}()
-	require.Eventually(t, func() bool { // each extend has the writer try, and look
-		require.NoError(t, there.Extend(t.Context()))
-		return len(panicked) > 0
-	}, hanging, 10*time.Millisecond)
+	panicked := panicOfALock(t, other)
+	extendUntil(t, there, func() bool { return len(panicked) > 0 })
 	require.Equal(t, "the caller's", <-panicked)
 	require.True(t, rounds.withdrawn.Load())
 }
