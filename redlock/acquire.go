@@ -69,6 +69,15 @@ type attempt struct {
 	relies       bool          // it relies on an agreement on the number of permits, if there is one
 	secondFailed bool          // it had the lock on the masters, and not the second one
 	token        []byte        // if the second lock is still to be taken, that of the lock on the masters
+	entered      bool          // it has Client.attempts: Close waits for it
+}
+
+// leave lets Close go on. What the attempt has taken, and does not keep, was released, or Close finds it.
+func (a *attempt) leave() {
+	if a.entered {
+		a.entered = false
+		a.mutex.client.attempts.RUnlock()
+	}
 }
 
 // run makes the attempt, on one slot after the other if the lock has slots, and takes the second lock, for which it waits
@@ -94,9 +103,13 @@ func (a *attempt) run(ctx, waiting context.Context) *RoundError {
 
 // takeSecond takes the second lock, when the one on the masters is taken. If it cannot, that is released.
 func (a *attempt) takeSecond(ctx context.Context) *RoundError {
+	defer a.leave()
 	m := a.mutex
 	key, second := m.spec().Key, m.spec().Second.(Second)
 	reason, err := m.client.held.TakeSecond(ctx, &m.hold, a.token, func(ctx context.Context) (held.Second, error) {
+		if ctx.Err() == nil { // Close finds that it is kept alive
+			a.leave()
+		}
 		if a.waitsSecond {
 			return second.Lock(ctx, key)
 		}
@@ -209,6 +222,9 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 		if taken {
 			m.hold.Unpin()
 		}
+		if !returns || e != nil || m.spec().Second == nil {
+			a.leave()
+		}
 	}()
 	switches := c.held.Switches()
 	left, e, err := a.round(ctx, k)
@@ -262,7 +278,7 @@ func (c *Client) meetFirst(ctx context.Context, limit time.Duration) (waited tim
 }
 
 // round asks the masters. It installs the lock, or else releases what it may have set on them. It
-// returns the rest of the validity, and the mux's error too.
+// returns the rest of the validity, and the mux's error too. The caller leaves.
 func (a *attempt) round(ctx context.Context, k *round.Call) (left time.Duration, e *RoundError, err error) {
 	m, c := a.mutex, a.mutex.client
 	// It does not wait for the mutex: a context that it calls may call TryLock
@@ -271,6 +287,7 @@ func (a *attempt) round(ctx context.Context, k *round.Call) (left time.Duration,
 		k.Op.Started, k.Op.Decided = 0, 0
 		return 0, unasked(opLock, m.spec().Key, ErrClosed, ""), nil
 	}
+	a.entered = true
 	clean := false // true if no master can have a key of a failed attempt
 	had := false   // a quorum has said yes, so the lock can have been revoked since
 	defer func() { // also if the context panics
@@ -278,7 +295,6 @@ func (a *attempt) round(ctx context.Context, k *round.Call) (left time.Duration,
 			m.hold.EndAttempt(k)
 			c.round.SendUndo(m.spec(), k.Token, had)
 		}
-		c.attempts.RUnlock()
 	}()
 	err = c.round.Mux.Do(ctx, &k.Op)
 	until := m.spec().Term.Until(k.Op.Started)

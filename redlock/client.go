@@ -347,7 +347,8 @@ func init() {
 }
 
 // Close ends the connections and returns when nothing of the client is left. Every call that
-// waits returns with ErrClosed, and the contexts of KeepAlive end.
+// waits returns with ErrClosed, and the contexts of KeepAlive end. It waits for attempts, and for the
+// contexts that it, and they, call: a context must not call Close when it is asked.
 //
 // It releases no lock: a lock that is still held ends with its TTL ([Client.Shutdown] waits until it
 // is released). But for up to 100 ms it waits

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -95,6 +96,47 @@ func TestATryLockThatFailsGivesBackNoOthersLock(t *testing.T) {
 		require.NotNil(t, l, "who has read Remaining relies on it")
 	})
 }
+
+// Close comes when the masters' lock is taken, and nobody keeps it alive yet: it waits, and finds it.
+func TestCloseReleasesALockWhoseSecondIsNotAskedYet(t *testing.T) {
+	for _, wait := range []bool{false, true} {
+		var c *Client
+		closing := func() {}
+		observer := onEvent(EventRound, func(r *Event) {
+			if r.Op == opLock && r.Err == nil {
+				closing = sync.OnceFunc(func() {
+					closed := make(chan error, 1)
+					go func() { closed <- c.Close() }()
+					for range 100000 { // it waits for a mutex, which synctest does not know of
+						if runtime.Gosched(); len(closed) > 0 {
+							break
+						}
+					}
+				})
+			}
+		})
+		simulated(t, 3, Config{Observers: observer}, func(t *testing.T, client *Client, r *fakeRounds) {
+			c = client
+			s := newOther(time.Millisecond)
+			m := c.NewMutex("k", term30, WithSecond(s))
+			take := m.TryLock
+			if wait {
+				take = m.Lock
+			}
+			require.ErrorIs(t, take(askedContext{t.Context(), func() { closing() }}), ErrClosed)
+			time.Sleep(10 * time.Millisecond)
+			nothingLeft(t, r, s)
+		})
+	}
+}
+
+// An askedContext says when it is asked.
+type askedContext struct {
+	context.Context
+	asked func()
+}
+
+func (c askedContext) Done() <-chan struct{} { c.asked(); return c.Context.Done() }
 
 func TestAPanicOfAContextLeavesNoPair(t *testing.T) {
 	for _, wait := range []bool{false, true} {

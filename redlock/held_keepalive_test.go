@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -521,4 +522,117 @@ func TestMaxLifetimeOfAHandedOverLock(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		require.ErrorIs(t, context.Cause(held), ErrMaxLifetime)
 	})
+}
+
+// A context that blocks whoever asks it, from when blocks is set until it is closed.
+type blocking struct {
+	context.Context
+	blocks *atomic.Pointer[chan struct{}]
+}
+
+func (c blocking) wait() {
+	if until := c.blocks.Load(); until != nil {
+		<-*until
+	}
+}
+
+func (c blocking) Done() <-chan struct{} { c.wait(); return c.Context.Done() }
+func (c blocking) Value(key any) any     { c.wait(); return c.Context.Value(key) }
+
+// A KeepAlive whose parent blocks when it is taken off it delays no other lock: those are renewed, and their contexts end in
+// time.
+func TestAParentThatBlocksDelaysNoOtherLock(t *testing.T) {
+	lose := func(keys ...string) func(*Client, *fakeRounds) {
+		return func(_ *Client, r *fakeRounds) {
+			r.set(func(m *fakeMaster) {
+				for _, key := range keys {
+					delete(m.keys, key)
+				}
+			}, all(3)...)
+		}
+	}
+	for name, how := range map[string]struct {
+		after   int                                      // so many of the others, at least, are taken before it
+		until   func(key string, m *Mutex) time.Duration // when the lifetime of a lock ends, by one that was taken before; 0 for never
+		ends    func(c *Client, r *fakeRounds)
+		others  error // why the contexts of the others end; nil if they are renewed
+		endSoon bool  // before they are renewed
+	}{
+		"its lifetime ends as others are renewed": {
+			after: 1,
+			until: func(key string, m *Mutex) time.Duration {
+				if key != "blocks" {
+					return 0
+				}
+				return m.spec().Term.Due(m.client.now() + m.Remaining())
+			},
+		},
+		"the lifetimes of all end at once": {
+			until:  func(string, *Mutex) time.Duration { return time.Hour + ttl/2 },
+			others: ErrMaxLifetime,
+		},
+		"its renewal finds that it is lost": {
+			ends: lose("blocks"),
+		},
+		"a recheck finds that all are lost": {
+			ends: func(c *Client, r *fakeRounds) {
+				lose("blocks", "other", "another")(c, r)
+				c.held.Switched(0)
+			},
+			others: ErrLost, endSoon: true,
+		},
+		"the client shuts down": {
+			ends:   func(c *Client, _ *fakeRounds) { go c.Shutdown(context.Background()) },
+			others: ErrClosed, endSoon: true,
+		},
+	} {
+		for at := how.after; at < 3; at++ {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				parent, cancel := context.WithCancel(context.Background())
+				defer cancel()
+				gate, blocks := make(chan struct{}), new(atomic.Pointer[chan struct{}])
+				defer close(gate)
+				var first *Mutex
+				locks, held := map[string]*Mutex{}, map[string]context.Context{}
+				for _, key := range slices.Insert([]string{"other", "another"}, at, "blocks") {
+					var opts []Option
+					if how.until != nil {
+						if end := how.until(key, first); end != 0 {
+							opts = append(opts, WithMaxLifetime(end-r.now()-time.Millisecond+10*time.Millisecond)) // an attempt takes 1 ms, and it ends 10 ms early
+						}
+					}
+					m := c.NewMutex(key, ttl, opts...)
+					require.NoError(t, m.TryLock(t.Context()))
+					ctx := context.Background()
+					if key == "blocks" {
+						ctx = blocking{parent, blocks}
+					}
+					k, _ := m.KeepAlive(ctx)
+					d, stop := context.WithCancel(k) // it does not look at the clock
+					defer stop()
+					locks[key], held[key], first = m, d, m
+				}
+				time.Sleep(10 * time.Millisecond)
+				blocks.Store(&gate)
+				if how.ends != nil {
+					how.ends(c, r)
+				}
+				if how.endSoon {
+					time.Sleep(ttl / 10)
+				} else {
+					time.Sleep(3 * ttl)
+				}
+				synctest.Wait()
+				require.Error(t, held["blocks"].Err(), name)
+				for _, key := range []string{"other", "another"} {
+					if how.others == nil {
+						require.NoError(t, context.Cause(held[key]), name)
+						require.Positive(t, locks[key].Remaining(), name)
+					} else {
+						require.ErrorIs(t, context.Cause(held[key]), how.others, name)
+					}
+				}
+			})
+		}
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/held"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/quorum"
@@ -265,6 +266,43 @@ func TestRecheckThatCloseEndsLosesNothing(t *testing.T) {
 			require.Zero(t, c.Stats().Lost)
 		}
 	})
+}
+
+// Close waits for who has just taken a lock, and is to ask again whether it has it: what is not relied on is released.
+func TestCloseWaitsForTheReleaseOfWhatIsAskedAgain(t *testing.T) {
+	slow := func(r *fakeRounds) { r.set(func(m *fakeMaster) { m.back = 50 * time.Millisecond }, all(3)...) }
+	for name, prepare := range map[string]func(t *testing.T, c *Client, r *fakeRounds) (lock func() error){
+		"an attempt": func(t *testing.T, c *Client, r *fakeRounds) func() error {
+			c.round.Mux = &forgetfulRounds{Mux: r, c: c, forget: func() { slow(r) }}
+			return func() error { return c.NewMutex("k", term30).TryLock(t.Context()) }
+		},
+		"a waiter that was given the lock": func(t *testing.T, c *Client, r *fakeRounds) func() error {
+			m, next := c.NewMutex("k", term30), c.NewMutex("k", term30)
+			require.NoError(t, m.TryLock(t.Context()))
+			time.Sleep(2 * time.Millisecond)
+			c.events.hook(behind.Wake, func(*Event) {
+				slow(r)
+				switches(c, 0)
+			})
+			time.AfterFunc(5*time.Millisecond, func() { m.Unlock(t.Context()) })
+			return func() error { return next.Lock(t.Context()) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				c.groups = true
+				ended := make(chan error, 1)
+				lock := prepare(t, c, r)
+				go func() { ended <- lock() }()
+				time.Sleep(20 * time.Millisecond)
+				require.Empty(t, ended, "it asks again")
+				require.NoError(t, c.Close())
+				require.ErrorIs(t, <-ended, ErrClosed)
+				time.Sleep(100 * time.Millisecond)
+				require.Zero(t, r.keys())
+			})
+		})
+	}
 }
 
 // Every lock that is held is rechecked, however many there are. What was unlocked, or has run

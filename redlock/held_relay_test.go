@@ -345,6 +345,30 @@ func TestAFormerHolderReleasesNothing(t *testing.T) {
 	})
 }
 
+// Whoever has the lock next can lose it before the masters' answers to the Unlock are there. These say that a quorum had it
+// until then.
+func TestALossOfTheNextHolderIsNoneOfTheFormers(t *testing.T) {
+	for _, lost := range []bool{false, true} { // on the masters, before the Unlock
+		simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+			all := runners(t, c, 1)
+			if lost {
+				r.set(flush, 0, 1)
+			}
+			r.set(func(m *fakeMaster) { m.back = 10 * time.Millisecond }, 0, 1, 2)
+			all[0].leave(t.Context())
+			require.NoError(t, soon(t, all[1].locked))
+			c.held.Lose(&all[1].hold, []byte(all[1].secretly()), asHeld(unasked(opExtend, "k", ErrNotHeld, "")))
+			require.Empty(t, all[0].unlocked)
+			if err := soon(t, all[0].unlocked); lost {
+				require.ErrorIs(t, err, ErrNotHeld)
+			} else {
+				require.NoError(t, err)
+			}
+			require.ErrorIs(t, all[1].Unlock(t.Context()), ErrNotHeld)
+		})
+	}
+}
+
 // A Mutex that two goroutines share hands the lock over to itself.
 func TestAMutexHandsOverToItself(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {

@@ -458,7 +458,7 @@ func (m *fakeMaster) serve() {
 		for !r.closed && (m.frozen || len(m.queue) == 0 && (m.down != nil || len(m.debts) == 0)) {
 			m.news.Wait()
 		}
-		if r.closed {
+		if r.closed && (m.frozen || m.down != nil || len(m.queue) == 0) { // releases that were written before are still served
 			return
 		}
 		if m.down == nil && len(m.debts) > 0 {

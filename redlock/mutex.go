@@ -194,8 +194,11 @@ func (m *Mutex) Held() bool { return m.Remaining() > 0 }
 func (m *Mutex) Remaining() time.Duration { return m.hold.Remaining(m.mustClient().now) }
 
 // stale makes the error of a successful attempt whose votes are no longer trusted. The note says
-// why.
+// why. If the client was closed meanwhile, nobody could ask again.
 func (m *Mutex) stale(k *round.Call, err error, note string) *RoundError {
+	if m.client.isShut() {
+		return m.client.failure(opLock, m.spec().Key, k, err, ErrClosed)
+	}
 	e := m.client.failure(opLock, m.spec().Key, k, err, ErrNoQuorum)
 	e.note = note
 	return e

@@ -107,7 +107,7 @@ func TestObserverSeesTheWaiting(t *testing.T) {
 	// The next one has the lock at once, without a round of its own.
 	require.Equal(t, []string{
 		"lock false 3", "start k", "wake released", "end k 1s <nil>", "unlock false 3",
-		"lost k true context canceled", "renew false 3",
+		"renew false 3", "lost k true context canceled",
 	}, seen)
 }
 

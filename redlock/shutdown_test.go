@@ -70,6 +70,7 @@ func TestShutdownWaitsForWorkAndKeepsItsLocks(t *testing.T) {
 					c.Do(t.Context(), "new", ttl, noWork), c.Do(t.Context(), "new", ttl, noWork, WithWait(time.Minute)), c.Lead(t.Context(), "new", ttl, noWork)} {
 					require.ErrorIs(t, err, ErrClosed)
 				}
+				synctest.Wait()
 				for _, ctx := range []context.Context{work, ctx} {
 					require.ErrorIs(t, context.Cause(ctx), ErrClosed)
 					require.NotErrorIs(t, context.Cause(ctx), ErrLost)

@@ -242,10 +242,15 @@ func (w *wait) takeOver(ctx context.Context) (taken bool, err error) {
 		return false, err
 	}
 	c.held.ClearExpired(&m.hold) // which calls contexts: before the lock is taken out
-	switches, token, taken, open := w.takeGiven(ctx)
-	if !open {
+	if !c.enter() {              // the lock is released when the waiter leaves
 		return false, ErrClosed
 	}
+	defer c.attempts.RUnlock()
+	given := w.waiter.TakeGiven()
+	if given == nil { // Close has taken it back
+		return false, nil
+	}
+	switches, token, taken := c.held.TakeOver(ctx, &m.hold, given, c.groups)
 	if !taken {
 		return false, nil
 	}
@@ -258,23 +263,6 @@ func (w *wait) takeOver(ctx context.Context) (taken bool, err error) {
 	}
 	c.stats.acquired.Add(1)
 	return true, nil
-}
-
-// takeGiven puts the lock that the waiter was given into its Mutex, or declines it. open is false, and nothing is done,
-// if the client is shut down: the lock is released when the waiter leaves. switches is the number of switches of groups before the
-// last holder left the list of the rechecks. The token is nil if no master can switch.
-func (w *wait) takeGiven(ctx context.Context) (switches uint64, token []byte, taken, open bool) {
-	m, c := w.mutex, w.mutex.client
-	if !c.enter() {
-		return 0, nil, false, false
-	}
-	defer c.attempts.RUnlock()
-	given := w.waiter.TakeGiven()
-	if given == nil { // Close has taken it back
-		return 0, nil, false, true
-	}
-	switches, token, taken = c.held.TakeOver(ctx, &m.hold, given, c.groups)
-	return switches, token, taken, true
 }
 
 // sleep serves one event, and returns the next step. If there is none, it sleeps until something comes.

@@ -62,8 +62,11 @@ func (ls *Locks) Survives(h *Lock, token []byte, since uint64) bool {
 	return ls.Switches() == since || ls.rechecker.survives(h, token)
 }
 
-// Recheck asks the masters again for these locks, as Switched does for all. Tests call it.
-func (ls *Locks) Recheck(holds ...*Lock) { ls.rechecker.recheck(holds) }
+// Recheck asks the masters again for these locks, as Switched does for all, and waits for all that follows. Tests call it.
+func (ls *Locks) Recheck(holds ...*Lock) {
+	ls.rechecker.recheck(holds)
+	ls.rechecker.running.Wait()
+}
 
 // Held returns how many locks are held on each key.
 func (ls *Locks) Held() map[string]int {

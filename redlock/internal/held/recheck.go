@@ -13,7 +13,7 @@ import (
 
 // A rechecker asks the masters again for every lock that is held, after a group has switched to another master. A
 // master that had voted for the lock may have been replaced by one that does not have the lock. The new master
-// is in quarantine. So a lock survives if the other masters make a quorum. Otherwise it is lost at once, but stays on the masters until its holder lets go (loseUnseen). A lock that
+// is in quarantine. So a lock survives if the other masters make a quorum. Otherwise it is lost at once, but stays on the masters until its holder lets go (renewer.noteLostBut). A lock that
 // survives has its full TTL again, even without a KeepAlive: a shorter TTL could undo a renewal that is under way.
 //
 // Its list of the locks is also what Shutdown waits for, so it has them even if there is no group.
@@ -24,7 +24,7 @@ type rechecker struct {
 	// the rechecks runs; 0 if it does not run. It is one number, so that nobody reads the one half of before a switch and the
 	// other of after it.
 	switches atomic.Uint64
-	running  sync.WaitGroup // that goroutine
+	running  sync.WaitGroup // that goroutine, and those that end the contexts of the locks that it finds lost
 
 	mu    sync.Mutex // comes before Lock.mu
 	holds []*Lock
@@ -115,9 +115,7 @@ func (r *rechecker) recheckAll() {
 // closed meanwhile, nobody knows, and the caller gives it back. The token is that of the caller's lock. The hold may have
 // another lock by now, on which another goroutine may rely.
 func (r *rechecker) survives(h *Lock, token []byte) bool {
-	asked := r.ask([]*Lock{h}, func(h *Lock, lost []byte, f Failure) {
-		r.renewer.noteLostBut(h, lost, f, string(lost) != string(token))()
-	})
+	asked := r.ask([]*Lock{h}, token, func(tell func()) { tell() })
 	h.mu.Lock()
 	held := h.has(token) && h.state(r.core.Now()) == stateHeld
 	h.mu.Unlock()
@@ -128,11 +126,13 @@ func (r *rechecker) survives(h *Lock, token []byte) bool {
 }
 
 // recheck rechecks these locks, whose holders may rely on them.
-func (r *rechecker) recheck(holds []*Lock) { r.ask(holds, r.renewer.loseUnseen) }
+// A context may block when it is called: the others wait for nobody.
+func (r *rechecker) recheck(holds []*Lock) { r.ask(holds, nil, r.running.Go) }
 
-// ask asks the masters again for these locks. It calls lose for those that are lost. It reports false if the client was closed
-// meanwhile: then nobody knows.
-func (r *rechecker) ask(holds []*Lock, lose func(h *Lock, token []byte, failure Failure)) (asked bool) {
+// ask asks the masters again for these locks. Of one that is lost, call calls the contexts, and tells the Observers. It is
+// released if its token is that, which nobody relies on yet. It reports false if the client was closed meanwhile: then nobody
+// knows.
+func (r *rechecker) ask(holds []*Lock, token []byte, call func(func())) (asked bool) {
 	var posted []extension
 	for _, h := range holds {
 		x := extension{core: r.core, hold: h, call: r.core.Round.Take()}
@@ -147,7 +147,7 @@ func (r *rechecker) ask(holds []*Lock, lose func(h *Lock, token []byte, failure 
 	slices.SortFunc(posted, func(x, y extension) int { return cmp.Compare(x.call.Op.Timeout, y.call.Op.Timeout) })
 	asked = true
 	for _, x := range posted {
-		asked = r.complete(x, lose) && asked
+		asked = r.complete(x, token, call) && asked
 		r.core.Round.Put(x.call)
 	}
 	return asked
@@ -156,7 +156,7 @@ func (r *rechecker) ask(holds []*Lock, lose func(h *Lock, token []byte, failure 
 // complete waits for the round and judges it. It repeats a round once that was not decided in time: when a server
 // fails, others may be slow for a moment. Every other failure means that the lock is lost, as the lock can no
 // longer rely on a vote that it had. It reports false if the client was closed meanwhile.
-func (r *rechecker) complete(x extension, lose func(h *Lock, token []byte, failure Failure)) (asked bool) {
+func (r *rechecker) complete(x extension, token []byte, call func(func())) (asked bool) {
 	ctx := context.Background()
 	defer x.hold.Unpin()
 	err := r.core.Round.Mux.Wait(ctx, &x.call.Op)
@@ -171,11 +171,15 @@ func (r *rechecker) complete(x extension, lose func(h *Lock, token []byte, failu
 		return false
 	}
 	var f Failure
+	var tell func()
 	if reason != nil && reason != errUnlocked {
 		f = r.core.Teller.Failure(OpRecheck, x.hold.spec.Key, x.call, err, reason)
 		f.Note(Replaced)
-		lose(x.hold, x.call.Token, f)
+		tell = r.renewer.noteLostBut(x.hold, slices.Clone(x.call.Token), f, string(x.call.Token) != string(token))
 	}
 	x.observe(ctx, OpRecheck, left, f)
+	if tell != nil {
+		call(tell)
+	}
 	return true
 }

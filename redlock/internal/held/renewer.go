@@ -28,7 +28,7 @@ const (
 // A renewer keeps the locks of a client alive. One heap holds the next event of each KeepAlive, by time, and one
 // timer is set to the first event. So nothing runs while nothing is due.
 //
-// The timer's goroutine ends the contexts whose deadline has passed. It sends the renewals that are due in one
+// The timer's goroutine has the contexts end whose deadline has passed. It sends the renewals that are due in one
 // burst, together with those that are almost due, and waits for the answers itself. The timer is set again before
 // the burst is sent, so later events run in the timer's next goroutine. So a majority that hangs delays no
 // deadline, and a lock with a long round timeout delays no lock with a short one. While a renewal is under way, the
@@ -39,7 +39,7 @@ const (
 // renewal is sent after a release.
 type renewer struct {
 	core    *Core
-	running sync.WaitGroup // the timer's goroutines, and the next one while the timer is set
+	running sync.WaitGroup // the timer's goroutines, and the next one while the timer is set; those that end contexts
 
 	mu      sync.Mutex
 	heap    keepAliveHeap
@@ -261,19 +261,15 @@ func (r *renewer) lose(h *Lock, token []byte, failure Failure) {
 	r.noteLost(h, token, failure)()
 }
 
-// loseUnseen is lose for a holder that did not ask. It may have read Remaining, and rely on that without another look; or
-// it may have passed the lock on, by its token. So the lock is left on the masters, where it keeps the others out. The
-// holder's Unlock releases it, or its next attempt, or its TTL ends it.
-func (r *renewer) loseUnseen(h *Lock, token []byte, failure Failure) {
-	r.noteLostBut(h, token, failure, true)()
-}
-
 // noteLost is lose, but leaves it to the function that it returns to call contexts, to tell the Observers, and to release.
+// Who judges other locks too does not call that function, but has a goroutine do so: a context may block.
 func (r *renewer) noteLost(h *Lock, token []byte, failure Failure) (tell func()) {
 	return r.noteLostBut(h, token, failure, false)
 }
 
-// noteLostBut is noteLost. If unseen is set, it releases nothing.
+// noteLostBut is noteLost. unseen is set for a holder that did not ask. It may have read Remaining, and rely on that without
+// another look; or it may have passed the lock on, by its token. So the lock is left on the masters, where it keeps the others
+// out. The holder's Unlock releases it, or its next attempt, or its TTL ends it.
 func (r *renewer) noteLostBut(h *Lock, token []byte, failure Failure, unseen bool) (tell func()) {
 	var rest time.Duration
 	stays := false
@@ -360,11 +356,11 @@ func (r *renewer) shutDown(h *Lock) error {
 // lock on the masters back.
 func (r *renewer) shutdown() {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.shut = true
-	all := slices.Clone(r.heap)
-	r.mu.Unlock()
-	for _, k := range all {
-		defer k.cancel(r.shutDown(k.hold)) // all of them even if a context panics
+	for _, k := range r.heap {
+		why := r.shutDown(k.hold)
+		r.running.Go(func() { k.cancel(why) }) // each by itself: it may block
 	}
 }
 
@@ -465,7 +461,9 @@ func (r *renewer) nextBurst() *burst {
 	}
 	r.askOnly(now)
 	r.mu.Unlock()
-	r.finish(over)
+	for i := range over { // each by itself: a context may block when it is called, and the next one, or the burst, waits for nobody
+		r.running.Go(func() { r.finish(over[i : i+1]) })
+	}
 	return b
 }
 
@@ -635,13 +633,17 @@ func (r *renewer) complete(x renewal, err error) (repair *round.Call) {
 	}
 	stopped := k.index < 0 && k.ended == 0
 	r.mu.Unlock()
+	var tell func()
 	if e != nil && (reason == quorum.ErrNotHeld || !stopped && x.mustUndo(reason)) {
-		r.lose(h, x.call.Token, e)
+		tell = r.noteLost(h, slices.Clone(x.call.Token), e)
 	}
 	if x.confirms {
 		r.askAgain(h)
 	}
 	x.observe(k, OpRenew, left, e)
+	if tell != nil {
+		r.running.Go(tell) // a context may block when it is called, and the burst waits for nobody
+	}
 	return repair
 }
 

@@ -163,7 +163,7 @@ func (gq *GlobalQueues) setHead(w *Waiter, is bool) {
 	gq.mu.Lock()
 	defer gq.mu.Unlock()
 	w.ticket.atHead = is
-	if !is {
+	if !is || gq.drained != nil { // Close has stopped the timer
 		delete(gq.heads, w)
 		return
 	}
@@ -216,7 +216,7 @@ func (gq *GlobalQueues) enterOne(ctx context.Context, w *Waiter, i int, name str
 func (gq *GlobalQueues) renew() {
 	gq.mu.Lock()
 	defer gq.mu.Unlock()
-	if len(gq.heads) == 0 {
+	if len(gq.heads) == 0 || gq.drained != nil {
 		return
 	}
 	gq.timer.Reset(EntryPause)
@@ -467,15 +467,13 @@ func (gq *GlobalQueues) Close() {
 	if gq.queued == 0 {
 		close(gq.drained)
 	}
+	if gq.timer != nil {
+		gq.timer.Stop()
+	}
 	gq.mu.Unlock()
 	select {
 	case <-gq.drained:
 	case <-time.After(closeLinger):
-	}
-	gq.mu.Lock()
-	defer gq.mu.Unlock()
-	if gq.timer != nil {
-		gq.timer.Stop()
 	}
 }
 
