@@ -408,10 +408,17 @@ func TestReplacedMasterThatHasAnotherPlaceByThen(t *testing.T) {
 	t.Parallel()
 	old, other := newFake(t, "a", steady(0)), newFake(t, "b", steady(1))
 	late, faster := newFake(t, "late", steady(2)), newFake(t, "faster", steady(3))
+	const first, second = "192.0.2.1:6379", "192.0.2.2:6379" // places of our own, which the Dialer knows
+	var at sync.Map                                          // what is there
+	at.Store(first, old.addr())
+	at.Store(second, other.addr())
 	begun, goOn := make(chan struct{}, 10), make(chan struct{})
 	var open atomic.Int64 // connections to the late one
-	m, err := mux.Open(t.Context(), patiently(mux.Config{Masters: []string{old.addr(), other.addr()}, Conn: conn.Options{
+	m, err := mux.Open(t.Context(), patiently(mux.Config{Masters: []string{first, second}, Conn: conn.Options{
 		Dialer: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if there, is := at.Load(address); is {
+				address = there.(string)
+			}
 			c, err := new(net.Dialer).DialContext(ctx, network, address)
 			if address == late.addr() && err == nil {
 				open.Add(1)
@@ -425,18 +432,18 @@ func TestReplacedMasterThatHasAnotherPlaceByThen(t *testing.T) {
 	require.NoError(t, err)
 	defer m.Close()
 	waitUp(t, m, 2)
+	at.Store(first, "127.0.0.1:1") // nobody listens there; another test may listen where they did
+	at.Store(second, "127.0.0.1:1")
 	old.stop()
 	other.stop()
 	done := make(chan error, 1)
-	go func() { done <- m.Replace(context.Background(), old.addr(), late.addr(), "", true) }()
+	go func() { done <- m.Replace(context.Background(), first, late.addr(), "", true) }()
 	conntest.Soon(t, "the newcomer is dialled", begun)
-	require.NoError(t, m.Replace(t.Context(), old.addr(), faster.addr(), "", true))
-	l, err := net.Listen("tcp", old.addr())
-	require.NoError(t, err)
-	newFakeOn(t, l, "a", steady(0))
-	require.NoError(t, m.Replace(t.Context(), other.addr(), old.addr(), "", true))
+	require.NoError(t, m.Replace(t.Context(), first, faster.addr(), "", true))
+	at.Store(first, newFake(t, "a", steady(0)).addr())
+	require.NoError(t, m.Replace(t.Context(), second, first, "", true))
 	close(goOn)
 	require.ErrorIs(t, conntest.Soon(t, "the first call ends", done), mux.ErrAnswers)
 	eventually(t, "the connection is closed", func() bool { return open.Load() == 0 })
-	require.Equal(t, []string{faster.addr(), old.addr()}, []string{m.Masters()[0].Addr, m.Masters()[1].Addr})
+	require.Equal(t, []string{faster.addr(), first}, []string{m.Masters()[0].Addr, m.Masters()[1].Addr})
 }
