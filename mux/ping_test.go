@@ -37,7 +37,7 @@ func TestIdleConnectionsAreKept(t *testing.T) {
 func TestABusyConnectionIsSentNoPing(t *testing.T) {
 	t.Parallel()
 	var pings atomic.Int64
-	master := newFake(t, "m", func() script {
+	counts := func() script {
 		return func(args []string) (string, bool) {
 			if args[0] == "PING" {
 				pings.Add(1)
@@ -45,8 +45,8 @@ func TestABusyConnectionIsSentNoPing(t *testing.T) {
 			}
 			return ":1\r\n", true
 		}
-	})
-	other := newFake(t, "o", steady(1)) // whose turn is after minutes
+	}
+	master, other := newFake(t, "m", counts), newFake(t, "o", counts) // whose turn is after minutes
 	m := open(t, mux.Config{Masters: []string{master.addr(), other.addr()}})
 	waitUp(t, m, 2)
 	const every = time.Second

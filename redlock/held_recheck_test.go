@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strconv"
 	"sync"
 	"testing"
@@ -273,25 +274,37 @@ func TestCloseWaitsForTheReleaseOfWhatIsAskedAgain(t *testing.T) {
 	slow := func(r *fakeRounds) { r.set(func(m *fakeMaster) { m.back = 50 * time.Millisecond }, all(3)...) }
 	for name, prepare := range map[string]func(t *testing.T, c *Client, r *fakeRounds) (lock func() error){
 		"an attempt": func(t *testing.T, c *Client, r *fakeRounds) func() error {
-			c.round.Mux = &forgetfulRounds{Mux: r, c: c, forget: func() { slow(r) }}
+			c.round.Mux = &forgetfulRounds{Mux: c.round.Mux, c: c, forget: func() { slow(r) }}
 			return func() error { return c.NewMutex("k", term30).TryLock(t.Context()) }
 		},
 		"a waiter that was given the lock": func(t *testing.T, c *Client, r *fakeRounds) func() error {
-			m, next := c.NewMutex("k", term30), c.NewMutex("k", term30)
-			require.NoError(t, m.TryLock(t.Context()))
-			time.Sleep(2 * time.Millisecond)
-			c.events.hook(behind.Wake, func(*Event) {
-				slow(r)
-				switches(c, 0)
+			c.events.hook(behind.Wake, func(e *Event) {
+				if e.more.Why == wakeReleased {
+					slow(r)
+					switches(c, 0)
+				}
 			})
-			time.AfterFunc(5*time.Millisecond, func() { m.Unlock(t.Context()) })
-			return func() error { return next.Lock(t.Context()) }
+			first, next := runner{taken(t, c), nil, make(chan error, 1)}, waitsFor(t, c, t.Context()) // in no queue of the masters
+			first.leave(t.Context())
+			return func() error { return <-next.locked }
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 				c.groups = true
 				ended := make(chan error, 1)
+				state := func() (drained, closed bool) {
+					r.mu.Lock()
+					defer r.mu.Unlock()
+					return r.drained, r.closed
+				}
+				c.round.Mux = &hookedRounds{Mux: r, waited: func(context.Context, *mux.Op) {
+					drained, closed := state()
+					for n := 0; drained && !closed && n < 100000; n++ { // Close, which may wait for a mutex, goes first
+						runtime.Gosched()
+						_, closed = state()
+					}
+				}}
 				lock := prepare(t, c, r)
 				go func() { ended <- lock() }()
 				time.Sleep(20 * time.Millisecond)
