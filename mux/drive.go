@@ -56,12 +56,18 @@ func (m *Mux) awaitDecision(ctx context.Context, done <-chan struct{}, op *Op) {
 	if op.wake == nil {
 		op.wake = make(chan bool, 1)
 	}
+	var stop func() bool         // of the context's callback; nil while there is none
+	long := len(op.Command) == 0 // it is to have one before it drives
 	op.waiting = true
 	for op.pending {
 		if op.drive || !m.driving && !(m.aside && op.stepsAside()) {
 			m.unwatch(op)
+			if done != nil && stop == nil && long {
+				stop = m.wakeAfter(ctx, op)
+				continue // everything may have changed without mu
+			}
 			op.drive, m.driving = false, true
-			m.drive(ctx, done, op)
+			long = m.drive(done, stop != nil, op)
 			continue
 		}
 		if m.dirty != 0 && !m.flushing && m.parked && !m.holding {
@@ -75,6 +81,7 @@ func (m *Mux) awaitDecision(ctx context.Context, done <-chan struct{}, op *Op) {
 		m.mu.Unlock()
 		if ended == nil { // a plain receive takes half the time of a select
 			if <-op.wake {
+				stopWaking(stop)
 				return
 			}
 			m.mu.Lock()
@@ -83,6 +90,7 @@ func (m *Mux) awaitDecision(ctx context.Context, done <-chan struct{}, op *Op) {
 		select {
 		case decided := <-op.wake:
 			if decided {
+				stopWaking(stop)
 				return
 			}
 			m.mu.Lock()
@@ -95,6 +103,7 @@ func (m *Mux) awaitDecision(ctx context.Context, done <-chan struct{}, op *Op) {
 	}
 	m.leave(op)
 	m.mu.Unlock()
+	stopWaking(stop)
 }
 
 // leave ends the waiting for an operation that is decided. It lets mu go.
@@ -160,15 +169,15 @@ func (m *Mux) lookAtContexts(now time.Duration) {
 }
 
 // drive serves everybody until our own operation is decided. The caller holds the
-// drive, which is put down on return. It lets mu go.
-func (m *Mux) drive(ctx context.Context, done <-chan struct{}, op *Op) {
+// drive, which is put down on return. wakes says that the end of our context wakes us; if it does not, and the operation
+// takes long, drive returns true before it is decided. It lets mu go.
+func (m *Mux) drive(done <-chan struct{}, wakes bool, op *Op) (long bool) {
 	m.driver = op
 	lazy := op.stepsAside()
 	if lazy {
 		m.active = false
 	}
 	ctxChecks := 0
-	var stop func() bool
 	for op.pending {
 		if m.dirty != 0 && !m.flushing {
 			m.coalesce()
@@ -177,9 +186,9 @@ func (m *Mux) drive(ctx context.Context, done <-chan struct{}, op *Op) {
 				break
 			}
 		}
-		if done != nil && stop == nil && (ctxChecks == maxCtxChecks || len(op.Command) == 0) {
-			stop = m.wakeAfter(ctx, op)
-			continue // everything may have changed without mu
+		if done != nil && !wakes && ctxChecks == maxCtxChecks {
+			long = true
+			break
 		}
 		until := m.nextEvent()
 		if m.dirty != 0 && !m.flushing {
@@ -192,7 +201,7 @@ func (m *Mux) drive(ctx context.Context, done <-chan struct{}, op *Op) {
 				continue
 			default:
 			}
-			if stop == nil {
+			if !wakes {
 				until = min(until, max(m.clock, op.Started)+ctxCheckEvery)
 			}
 		}
@@ -214,47 +223,35 @@ func (m *Mux) drive(ctx context.Context, done <-chan struct{}, op *Op) {
 	}
 	m.driver = nil
 	m.releaseDrive()
-	if stop != nil {
-		m.stopWaking(stop, op)
-	}
+	return long
 }
 
-// wakeAfter has the end of the driver's context wake it. If the context panics, the
-// operation is forgotten and the drive put down, so that nobody else waits for the
-// panicking goroutine. It lets mu go.
+// wakeAfter has the end of a context wake whoever drives. A context may block when it is called, so the drive is put down
+// before: nobody else waits for it. If the context panics, the operation is forgotten. It lets mu go.
 func (m *Mux) wakeAfter(ctx context.Context, op *Op) (stop func() bool) {
-	m.mu.Unlock()
-	defer func() {
-		m.mu.Lock()
-		if stop != nil {
-			return
-		}
-		if op.pending {
-			m.decide(op, clock.Now(), ErrForgotten)
-		}
-		m.driver = nil
+	op.waiting = false // it is not given the drive
+	if op.drive {
+		op.drive = false
 		m.releaseDrive()
-		m.mu.Unlock()
-	}()
-	return context.AfterFunc(ctx, m.poll.Wake)
-}
-
-// stopWaking undoes wakeAfter, when the drive was put down. If the context panics, the operation is forgotten, and a drive that it
-// was given meanwhile goes to another. It lets mu go.
-func (m *Mux) stopWaking(stop func() bool, op *Op) {
+	}
 	m.mu.Unlock()
-	stopped := false
 	defer func() {
 		m.mu.Lock()
-		if stopped {
+		if op.waiting = stop != nil; op.waiting {
 			return
 		}
 		m.ForgetInHook(op)
 		m.leave(op)
 		m.mu.Unlock()
 	}()
-	stop()
-	stopped = true
+	return context.AfterFunc(ctx, m.poll.Wake)
+}
+
+// stopWaking undoes wakeAfter, for an operation that is decided. stop may be nil. No lock is held.
+func stopWaking(stop func() bool) {
+	if stop != nil {
+		stop()
+	}
 }
 
 // coalesce yields to callers that were just answered and have submitted nothing since. Most of

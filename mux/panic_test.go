@@ -136,6 +136,75 @@ func TestPanicOfAListenersContextLeavesTheMuxUsable(t *testing.T) {
 	require.NoError(t, m.Close())
 }
 
+// A stuck context blocks at one of the calls of its methods.
+type stuck struct {
+	context.Context
+	calls        atomic.Int64 // that go well
+	blocks, goOn chan struct{}
+}
+
+func (c *stuck) use() {
+	if c.calls.Add(-1) == -1 {
+		close(c.blocks)
+		<-c.goOn
+	}
+}
+
+func (c *stuck) Done() <-chan struct{} { c.use(); return c.Context.Done() }
+func (c *stuck) Value(key any) any     { c.use(); return c.Context.Value(key) }
+
+// A context that blocks keeps its own caller waiting, and nobody else: neither that of a caller that drives for long, nor that
+// of a listener.
+func TestAContextThatBlocksIsInNobodysWay(t *testing.T) {
+	t.Parallel()
+	silent := func() script { return func([]string) (string, bool) { return "", true } }
+	m := open(t, patiently(mux.Config{Masters: []string{newFake(t, "a", steady(0)).addr(), newFake(t, "b", steady(1)).addr(), newFake(t, "c", silent).addr()}}))
+	waitUp(t, m, 3)
+	slow := vote("slow")
+	slow.Quorum = 3
+	for name, op := range map[string]*mux.Op{"a listener": {Patient: true}, "who only waits": {}, "a long operation": slow} {
+		op.Timeout = time.Hour
+		blocked := 0
+		for calls := int64(0); ; calls++ {
+			ctx, cancel := context.WithCancel(t.Context())
+			c := &stuck{Context: ctx, blocks: make(chan struct{}), goOn: make(chan struct{})}
+			c.calls.Store(calls)
+			goOn := sync.OnceFunc(func() { close(c.goOn) })
+			t.Cleanup(goOn)
+			ended := make(chan error, 1)
+			go func() { ended <- m.Do(c, op) }()
+			is := false
+			select {
+			case <-c.blocks:
+				is = true
+			case <-time.After(100 * time.Millisecond): // a driver looks 16 times, which takes longer on a busy machine: then it is not tried here
+				cancel()
+				select {
+				case <-c.blocks:
+					is = true
+				case <-ended:
+					ended <- nil
+				}
+			}
+			if is {
+				blocked++
+				for range 3 {
+					served := make(chan error, 1)
+					go func() { served <- m.Do(context.Background(), vote("a")) }()
+					require.NoError(t, conntest.Soon(t, fmt.Sprint(name, ": the next one is served while call ", calls, " blocks"), served))
+				}
+			}
+			cancel()
+			goOn()
+			conntest.Soon(t, "it ends with its context", ended)
+			if !is {
+				break
+			}
+		}
+		require.GreaterOrEqual(t, blocked, 3, name)
+	}
+}
+
 func TestNilContextLeavesTheOpUsable(t *testing.T) {
 	t.Parallel()
 	var none context.Context
