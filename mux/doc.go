@@ -95,6 +95,8 @@
 //     first. If replies are still owed, it arms the tick: a timer that makes a few passes that
 //     do not block. So stragglers are read, unwritten bytes are written, and a silent master
 //     is noticed although nobody calls.
+//   - Driver that takes long, or only waits: it puts the drive down before it has its context
+//     wake it, as a context may block when it is called. Then it waits for the drive as others do.
 //   - A caller whose context ends returns at once. If the drive was given to it in that
 //     moment, it hands it on.
 //   - Dialer to slot (install): the dialer of a master hands over a connection whose

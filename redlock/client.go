@@ -50,6 +50,7 @@ type Client struct {
 	busy     atomic.Int64 // functions of Do and Lead that run, Acquires, and releases under way; Shutdown waits for them
 	shutting sync.Once
 	closing  sync.Once
+	over     chan struct{} // closed when Close has closed the client
 }
 
 // New checks the configuration and begins to connect to the masters in the background. It is for
@@ -209,7 +210,7 @@ func prepare(cfg Config) *Client {
 	c.cfg.Masters = conn.RedactAll(cfg.Masters) // a password in one would be printed
 	c.tracking.Init(&c.round)
 	c.meeting.init()
-	c.shut, c.closed, c.replacing = make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
+	c.shut, c.closed, c.over, c.replacing = make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
 	if c.owner = cfg.Owner; c.owner == "" {
 		c.owner = defaultOwner(cfg.ClientName)
 	}
@@ -361,7 +362,13 @@ func init() {
 func (c *Client) Close() (err error) {
 	c.check()
 	c.shutting.Do(func() { close(c.shut) })
-	c.closing.Do(func() { close(c.closed) })
+	first := false
+	c.closing.Do(func() { close(c.closed); first = true })
+	if !first {
+		<-c.over
+		return nil
+	}
+	defer close(c.over)
 	defer func() { err = c.disconnect() }() // also if a context panics
 	c.held.Close()
 	return nil

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/round"
 	"github.com/redburst/redburst/redlock/redlocktest"
@@ -128,6 +129,27 @@ func TestCloseReleasesALockWhoseSecondIsNotAskedYet(t *testing.T) {
 			nothingLeft(t, r, s)
 		})
 	}
+}
+
+// The context of a Lock has ended while it waits for the second lock, and the other system is slow to say so. Close comes.
+func TestCloseReleasesALockWhoseSecondIsNotWaitedForAnyMore(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		s := newOther(time.Millisecond)
+		other, err := s.TryLock(t.Context(), "k")
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- c.NewMutex("k", term30, WithSecond(wrapped{Second: s, end: time.Minute})).Lock(ctx) }()
+		time.Sleep(time.Second)
+		require.Equal(t, 3, r.keys())
+		cancel()
+		time.Sleep(20 * time.Second) // a renewal was due
+		require.NoError(t, c.Close())
+		require.Zero(t, r.keys())
+		require.Error(t, conntest.Soon(t, "it returns", ended))
+		require.NoError(t, other.Unlock(t.Context()))
+		nothingLeft(t, r, s)
+	})
 }
 
 // An askedContext says when it is asked.

@@ -500,6 +500,34 @@ func TestCloseEndsEveryKeepAlive(t *testing.T) {
 	})
 }
 
+// Whoever else calls Close waits for the one that closes the client.
+func TestCloseReturnsWhenTheClientIsClosed(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, _ *fakeRounds) {
+		gate, blocks := make(chan struct{}), new(atomic.Pointer[chan struct{}])
+		parent, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		taken(t, c).KeepAlive(blocking{parent, blocks})
+		blocks.Store(&gate)
+		goOn := sync.OnceFunc(func() { close(gate) })
+		defer goOn()
+		closed := make(chan error, 3)
+		for range 2 {
+			go func() { closed <- c.Close() }()
+			time.Sleep(time.Second)
+		}
+		go func() {
+			c.Shutdown(t.Context())
+			closed <- nil
+		}()
+		time.Sleep(time.Second)
+		require.Empty(t, closed)
+		goOn()
+		for range 3 {
+			require.NoError(t, conntest.Soon(t, "it is closed", closed))
+		}
+	})
+}
+
 // Loggers and mocks print a context, while it is renewed.
 func TestContextOfAKeepAliveCanBePrinted(t *testing.T) {
 	t.Parallel()
@@ -591,6 +619,10 @@ func TestAParentThatBlocksDelaysNoOtherLock(t *testing.T) {
 		},
 		"the client shuts down": {
 			ends:   func(c *Client, _ *fakeRounds) { go c.Shutdown(context.Background()) },
+			others: ErrClosed, endSoon: true,
+		},
+		"the client is closed": {
+			ends:   func(c *Client, _ *fakeRounds) { go c.Close() },
 			others: ErrClosed, endSoon: true,
 		},
 	} {

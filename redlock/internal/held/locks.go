@@ -83,7 +83,7 @@ func (ls *Locks) Held() map[string]int {
 func (ls *Locks) Shutdown() { ls.renewer.shutdown() }
 
 // Close ends all KeepAlives. The mux ends what is under way.
-func (ls *Locks) Close() { ls.renewer.close() }
+func (ls *Locks) Close() { ls.renewer.close(ls.rechecker.list()) }
 
 // Wait waits for the goroutines, when the mux is closed and no lock is given to a waiter any more.
 func (ls *Locks) Wait() {

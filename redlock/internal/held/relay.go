@@ -391,8 +391,7 @@ func (r *relay) complete(k *round.Call, err error) (gone bool, tell func()) {
 	if far, _ := c.Round.Hints.Unbelieved(k.Op.Votes); far != 0 { // they have the lock
 		t.Yes, t.Failed = t.Yes+far.Len(), t.Failed-far.Len()
 	}
-	known := r.lost.Load()
-	reason := t.Released(false, known)
+	reason := t.Released(false, r.lost.Load())
 	gone = reason == quorum.ErrNotHeld
 	if k.TTL > 0 && r.spec.Numbers == nil && reason != quorum.ErrNotHeld && !r.released { // it has extended
 		reason = r.prolong(t, c.Now(), r.spec.Term.Until(k.Op.Started))
@@ -416,7 +415,7 @@ func (r *relay) complete(k *round.Call, err error) (gone bool, tell func()) {
 	if news && h != nil {
 		tell = r.of.renewer.noteLost(h, slices.Clone(r.token), c.Teller.Failure(OpUnlock, r.spec.Key, k, err, reason))
 	}
-	if known && t.Released(false, false) == nil { // whoever has it now has lost it since: they let go before
+	if t.Released(false, false) == nil { // whoever has it now has lost it since: they let go before
 		return false, tell
 	}
 	return gone || !news && r.lost.Load(), tell // others may have found out meanwhile

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redburst/redburst/conn/clock"
@@ -202,20 +203,33 @@ func (r *renewer) finish(over []*KeepAlive) {
 	}
 }
 
-// cancelAll cancels the contexts of KeepAlives. It cancels all of them even if a parent, a user's context, panics.
+// cancelAll cancels the contexts of KeepAlives. It cancels all of them even if a parent, a user's context, panics or blocks.
 func cancelAll(over []*KeepAlive) {
-	n := 0
+	var others sync.WaitGroup
+	var panicked atomic.Value
+	for _, k := range over[min(1, len(over)):] {
+		others.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					panicked.CompareAndSwap(nil, parentPanic{p})
+				}
+			}()
+			k.cancel(k.why)
+		})
+	}
 	defer func() {
-		if n < len(over) {
-			cancelAll(over[n:])
+		others.Wait()
+		if p, is := panicked.Load().(parentPanic); is {
+			panic(p.of)
 		}
 	}()
-	for n < len(over) {
-		k := over[n]
-		n++
-		k.cancel(k.why)
+	if len(over) > 0 {
+		over[0].cancel(over[0].why)
 	}
 }
+
+// A parentPanic is a panic of a user's context.
+type parentPanic struct{ of any }
 
 func (r *renewer) stop(k *KeepAlive) {
 	r.mu.Lock()
@@ -364,8 +378,9 @@ func (r *renewer) shutdown() {
 	}
 }
 
-// close ends all KeepAlives. The mux ends the burst that is under way.
-func (r *renewer) close() {
+// close ends all KeepAlives, and gives those of the holds back whose second lock is still to be taken. The mux ends the burst
+// that is under way.
+func (r *renewer) close(holds []*Lock) {
 	r.mu.Lock()
 	r.closed = true
 	var over []*KeepAlive
@@ -377,10 +392,8 @@ func (r *renewer) close() {
 	r.arm(0)
 	r.mu.Unlock()
 	defer r.finish(over)
-	for _, k := range over {
-		if k.awaitsSecond { // the goroutine that waits for the second lock may be too late to release the lock
-			r.giveBackPending(k.hold)
-		}
+	for _, h := range holds { // whoever waits for a second lock may be too late to release the lock
+		r.giveBackPending(h)
 	}
 }
 
