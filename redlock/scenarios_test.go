@@ -322,7 +322,7 @@ func everySubset(s leadership) {
 		free := 0
 		want := make([]int64, s.n)
 		for i := range s.n {
-			s.masters.Flush(i)
+			deleteLocks(s, s.masters, i)
 			if mask&(1<<i) != 0 {
 				want[i] = int64(len(s.another(i)))
 			} else {

@@ -205,9 +205,19 @@ func (r *renewer) finish(over []*KeepAlive) {
 
 // cancelAll cancels the contexts of KeepAlives. It cancels all of them even if a parent, a user's context, panics or blocks.
 func cancelAll(over []*KeepAlive) {
+	switch len(over) {
+	case 0:
+	case 1:
+		over[0].cancel(over[0].why)
+	default:
+		cancelEach(over)
+	}
+}
+
+func cancelEach(over []*KeepAlive) {
 	var others sync.WaitGroup
 	var panicked atomic.Value
-	for _, k := range over[min(1, len(over)):] {
+	for _, k := range over[1:] {
 		others.Go(func() {
 			defer func() {
 				if p := recover(); p != nil {
@@ -223,9 +233,7 @@ func cancelAll(over []*KeepAlive) {
 			panic(p.of)
 		}
 	}()
-	if len(over) > 0 {
-		over[0].cancel(over[0].why)
-	}
+	over[0].cancel(over[0].why)
 }
 
 // A parentPanic is a panic of a user's context.
