@@ -167,6 +167,7 @@ func TestWhoIsToldOfARevocation(t *testing.T) {
 				return nil
 			})
 			requireRevoked(t, err)
+			synctest.Wait()
 			requireRevoked(t, told)
 			require.Equal(t, 1, strings.Count(err.Error(), why))
 
