@@ -142,10 +142,10 @@ type party struct {
 	who string
 
 	// Guarded by duel.mu.
-	held    context.Context // of its lock; nil if it had none yet
-	dead    bool            // the lock was over, and that had not ended
-	had     string          // its token
-	missing time.Duration   // when enough masters had that
+	held      context.Context // of its lock; nil if it had none yet
+	deadSince time.Duration   // since when the lock was over, and that had not ended; 0 if it had
+	had       string          // its token
+	missing   time.Duration   // when enough masters had that
 }
 
 // A duel is one lock, whom it belongs to, who waits for it, and who of another process asks for it all the time.
@@ -266,10 +266,14 @@ func (d *duel) look() {
 			d.wrong("%s is not told that it has lost the lock", k.who)
 		}
 		dead := k.held != nil && !holds && k.held.Err() == nil
-		if dead && k.dead {
+		switch {
+		case !dead:
+			k.deadSince = 0
+		case k.deadSince == 0:
+			k.deadSince = now
+		case now > k.deadSince: // a goroutine ends it, in the same moment
 			d.wrong("a context of %s outlives its lock", k.who)
 		}
-		k.dead = dead
 	}
 	if sound > 1 {
 		d.wrong("%d have the lock at once", sound)
