@@ -149,10 +149,10 @@ func (m *Mux) begin() (err error) {
 		m.wg.Go(m.authenticator)
 	}
 	for i := range m.slots {
+		m.startDial(i, 0) // before anybody learns where a group's master is
 		if m.slots[i].addr.Group() != "" {
 			m.wg.Go(func() { m.follow(i) })
 		}
-		m.startDial(i, 0)
 	}
 	return nil
 }
