@@ -46,7 +46,7 @@ func TestABusyConnectionIsSentNoPing(t *testing.T) {
 			return ":1\r\n", true
 		}
 	}
-	master, other := newFake(t, "m", counts), newFake(t, "o", counts) // whose turn is after minutes
+	master, other := newFake(t, "m", counts), newFake(t, "o", counts) // the turn of the other one is after minutes
 	m := open(t, mux.Config{Masters: []string{master.addr(), other.addr()}})
 	waitUp(t, m, 2)
 	const every = time.Second

@@ -125,7 +125,6 @@ func TestCloseReleasesALockWhoseSecondIsNotAskedYet(t *testing.T) {
 				take = m.Lock
 			}
 			require.ErrorIs(t, take(askedContext{t.Context(), func() { closing() }}), ErrClosed)
-			time.Sleep(10 * time.Millisecond)
 			nothingLeft(t, r, s)
 		})
 	}

@@ -632,12 +632,12 @@ func TestAParentThatBlocksDelaysNoOtherLock(t *testing.T) {
 				defer cancel()
 				gate, blocks := make(chan struct{}), new(atomic.Pointer[chan struct{}])
 				defer close(gate)
-				var first *Mutex
+				var before *Mutex
 				locks, held := map[string]*Mutex{}, map[string]context.Context{}
 				for _, key := range slices.Insert([]string{"other", "another"}, at, "blocks") {
 					var opts []Option
 					if how.until != nil {
-						if end := how.until(key, first); end != 0 {
+						if end := how.until(key, before); end != 0 {
 							opts = append(opts, WithMaxLifetime(end-r.now()-time.Millisecond+10*time.Millisecond)) // an attempt takes 1 ms, and it ends 10 ms early
 						}
 					}
@@ -650,7 +650,7 @@ func TestAParentThatBlocksDelaysNoOtherLock(t *testing.T) {
 					k, _ := m.KeepAlive(ctx)
 					d, stop := context.WithCancel(k) // it does not look at the clock
 					defer stop()
-					locks[key], held[key], first = m, d, m
+					locks[key], held[key], before = m, d, m
 				}
 				time.Sleep(10 * time.Millisecond)
 				blocks.Store(&gate)

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redburst/redburst/conn/clock"
@@ -215,29 +214,23 @@ func cancelAll(over []*KeepAlive) {
 }
 
 func cancelEach(over []*KeepAlive) {
-	var others sync.WaitGroup
-	var panicked atomic.Value
-	for _, k := range over[1:] {
-		others.Go(func() {
-			defer func() {
-				if p := recover(); p != nil {
-					panicked.CompareAndSwap(nil, parentPanic{p})
-				}
-			}()
+	ended := make(chan any, len(over)) // what each has panicked with; nil for nothing
+	for _, k := range over {
+		go func() {
+			defer func() { ended <- recover() }()
 			k.cancel(k.why)
-		})
+		}()
 	}
-	defer func() {
-		others.Wait()
-		if p, is := panicked.Load().(parentPanic); is {
-			panic(p.of)
+	var panicked any
+	for range over {
+		if p := <-ended; p != nil {
+			panicked = p
 		}
-	}()
-	over[0].cancel(over[0].why)
+	}
+	if panicked != nil {
+		panic(panicked)
+	}
 }
-
-// A parentPanic is a panic of a user's context.
-type parentPanic struct{ of any }
 
 func (r *renewer) stop(k *KeepAlive) {
 	r.mu.Lock()
