@@ -652,7 +652,7 @@ function fillDetail(row) {
   }));
 }
 
-$('detail').addEventListener('close', () => $('scroll').focus());
+$('detail').addEventListener('close', () => $('scroll').focus({preventScroll: true})); // it was in sight, or the user has gone elsewhere since
 
 // What is remarkable leads to its place.
 for (const li of document.querySelectorAll('main section li[data-at]')) {
