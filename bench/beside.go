@@ -17,6 +17,37 @@ func releasing() Contestant {
 		}}
 }
 
+// releasingFloors are the floor where it waits for its release, and where it does not: a ratio of the two is the least that ours
+// can have.
+func releasingFloors() []Contestant {
+	open := openFloor(waitEpoll)
+	return []Contestant{
+		{Name: floor + "-unlock", plain: true, serial: true, quick: true, group: groupRelease, Open: open},
+		{Name: floor + "-release", plain: true, serial: true, quick: true, group: groupRelease,
+			Open: func(f *Fleet, goroutines int) (Locker, error) {
+				l, err := open(f, goroutines)
+				return releasingFloor{l}, err
+			}},
+	}
+}
+
+type releasingFloor struct{ Locker }
+
+func (l releasingFloor) Mutex(key string) (Mutex, error) {
+	m, err := l.Locker.Mutex(key)
+	if err != nil {
+		return nil, err
+	}
+	return releasingFloorMutex{m.(*floorMutex)}, nil
+}
+
+type releasingFloorMutex struct{ *floorMutex }
+
+func (m releasingFloorMutex) Unlock(context.Context) error {
+	_, err := m.send(m.release, len(":1\r\n"))
+	return err
+}
+
 type releasingLocker struct{ Locker }
 
 func (l releasingLocker) Mutex(key string) (Mutex, error) {

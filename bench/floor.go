@@ -245,23 +245,9 @@ func (m *floorMutex) Lock(context.Context) error {
 // do writes cmd to every master and returns when a majority has sent a whole
 // reply to it, n bytes long. What the others send is taken by the next call.
 func (m *floorMutex) do(cmd []byte, n int) error {
-	asked := 0
-	for i := range m.masters {
-		c := &m.masters[i]
-		c.asked, c.voted = false, false
-		if c.fd < 0 || c.owed > floorDebt {
-			continue
-		}
-		if k, errno := rawWrite(c.fd, cmd); errno != 0 || k < len(cmd) {
-			m.drop(c)
-			continue
-		}
-		c.owed += n
-		c.asked = true
-		asked++
-	}
-	if asked < m.quorum {
-		return errDead
+	asked, err := m.send(cmd, n)
+	if err != nil {
+		return err
 	}
 	for votes := 0; ; {
 		if err := m.await(); err != nil {
@@ -296,6 +282,28 @@ func (m *floorMutex) do(cmd []byte, n int) error {
 			}
 		}
 	}
+}
+
+// send writes cmd to every master, and returns how many it went to. Each owes n bytes more.
+func (m *floorMutex) send(cmd []byte, n int) (asked int, err error) {
+	for i := range m.masters {
+		c := &m.masters[i]
+		c.asked, c.voted = false, false
+		if c.fd < 0 || c.owed > floorDebt {
+			continue
+		}
+		if k, errno := rawWrite(c.fd, cmd); errno != 0 || k < len(cmd) {
+			m.drop(c)
+			continue
+		}
+		c.owed += n
+		c.asked = true
+		asked++
+	}
+	if asked < m.quorum {
+		return asked, errDead
+	}
+	return asked, nil
 }
 
 func (m *floorMutex) await() error {
