@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
 )
@@ -49,14 +50,22 @@ func TestAwaitedOperationsAreWrittenByTheWait(t *testing.T) {
 	m := open(t, mux.Config{Masters: []string{f.addr()}, Conn: conn.Options{
 		Wrap: func(_ string, rw io.ReadWriter) io.ReadWriter { return writes{rw, &n} },
 	}})
-	before := n.Load()
 	a, b := awaited("a"), awaited("b")
-	m.Post(a)
-	m.Post(b)
-	require.Equal(t, before, n.Load())
-	require.NoError(t, m.Wait(t.Context(), a))
-	require.NoError(t, m.Wait(t.Context(), b))
-	require.Equal(t, before+1, n.Load())
+	for {
+		eventually(t, "no tick is due", func() bool { return !m.TickArmed() })
+		began, before := clock.Now(), n.Load()
+		m.Post(a)
+		m.Post(b)
+		posted := n.Load()
+		require.NoError(t, m.Wait(t.Context(), a))
+		require.NoError(t, m.Wait(t.Context(), b))
+		if clock.Now()-began > 20*time.Millisecond {
+			continue // the tick may have written them
+		}
+		require.Equal(t, before, posted)
+		require.Equal(t, before+1, n.Load())
+		return
+	}
 }
 
 // Whatever becomes of the Wait, or of the operation before it, what was posted is written: a release
@@ -72,6 +81,12 @@ func TestAwaitedOperationIsWrittenHoweverItsWaitEnds(t *testing.T) {
 		"context panics": func(t *testing.T, m *mux.Mux, op *mux.Op) {
 			c := &brittle{Context: t.Context()}
 			require.Panics(t, func() { m.Wait(c, op) })
+		},
+		"context blocks": func(t *testing.T, m *mux.Mux, op *mux.Op) {
+			c := &stuck{Context: t.Context(), blocks: make(chan struct{}), goOn: make(chan struct{})}
+			t.Cleanup(func() { close(c.goOn) })
+			go m.Wait(c, op)
+			<-c.blocks
 		},
 		"forgotten": func(_ *testing.T, m *mux.Mux, op *mux.Op) { m.Forget(op) },
 		"forgotten, and waited for": func(t *testing.T, m *mux.Mux, op *mux.Op) {

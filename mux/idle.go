@@ -69,12 +69,16 @@ func (m *Mux) onTick() {
 // arm arms the tick if something is outstanding: for at once, if something is to be written
 // that its caller has left behind.
 func (m *Mux) arm() {
-	if m.closed || !m.outstanding() {
-		return
-	}
 	d := tickEvery
 	if m.dirty != 0 && !m.flushing {
 		d = 0
+	}
+	m.armFor(d)
+}
+
+func (m *Mux) armFor(d time.Duration) {
+	if m.closed || !m.outstanding() {
+		return
 	}
 	switch {
 	case !m.armed:

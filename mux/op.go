@@ -85,7 +85,7 @@ type Op struct {
 	// the connection's buffer and is valid during the call. It is called with the Mux locked, as
 	// the hooks of the [Config] are. If it panics, the vote has failed. A reply that is too long is not told.
 	OnReply func(master int, v resp.Value)
-	// Awaited says that a Wait follows the Post at once. Then Post leaves the writing to it. The
+	// Awaited says that a Wait follows the Post at once. Then Post leaves the writing to it, for 25 ms at most. The
 	// Wait also writes what other callers have submitted by then.
 	Awaited bool
 	// Patient says that whoever waits for the operation is in no hurry, so that Config.BusyPoll is not

@@ -48,8 +48,11 @@ func (m *Mux) Post(ops ...*Op) {
 			awaited = false
 		}
 	}
-	if !awaited {
+	switch {
+	case !awaited:
 		m.push()
+	case !m.driving:
+		m.armFor(tickEvery) // its Wait may be slow to come: the context is asked first, and may block
 	}
 	m.catchUp()
 	m.mu.Unlock()

@@ -39,10 +39,10 @@
 //
 //	the renewer's   of its timer, while a deadline is served or renewals are under way; several if some are slow
 //	an end          one for each lock that the two above and below find over: its contexts may block when they are called
-//	a context's     one for each of several that end together, while it is cancelled
 //	a recheck       one, after a switch, until all locks were asked for
 //	a relay's       one for each lock that is handed over, while an Unlock waits for its round, and one for a moment if
 //	                the lock is lost
+//	a context's     one for each of several that end together, while it is cancelled; whoever ends them waits for it
 //	secondOver      for a moment, if a second lock is lost or forgotten, even after Close
 //
 // The renewer has KeptLocks run their goroutine, too.
