@@ -20,7 +20,8 @@ import (
 // A brittle context panics at one of the calls of its methods.
 type brittle struct {
 	context.Context
-	calls atomic.Int64 // that go well
+	calls   atomic.Int64  // that go well
+	settled chan struct{} // told when it is about to be called back at its end: it is asked for nothing more before that; nil for nobody
 }
 
 func (c *brittle) use() {
@@ -31,7 +32,14 @@ func (c *brittle) use() {
 
 func (c *brittle) Done() <-chan struct{} { c.use(); return c.Context.Done() }
 func (c *brittle) Err() error            { c.use(); return c.Context.Err() }
-func (c *brittle) Value(key any) any     { c.use(); return c.Context.Value(key) }
+func (c *brittle) Value(key any) any     { c.use(); settle(c.settled); return c.Context.Value(key) }
+
+func settle(settled chan struct{}) {
+	select {
+	case settled <- struct{}{}:
+	default:
+	}
+}
 
 // A caller whose context panics, and who recovers, is in nobody's way and may use its
 // operation again. A driver that waits for long uses its context once more, to be called
@@ -108,18 +116,18 @@ func TestPanicOfAListenersContextLeavesTheMuxUsable(t *testing.T) {
 	op := &mux.Op{Patient: true}
 	for calls, panics := int64(0), 0; ; calls++ {
 		ctx, cancel := context.WithCancel(t.Context())
-		c := &brittle{Context: ctx}
+		c := &brittle{Context: ctx, settled: make(chan struct{}, 1)}
 		c.calls.Store(calls)
 		ended := make(chan any, 1)
 		go func() {
 			defer func() { ended <- recover() }()
 			m.Do(c, op)
 		}()
-		for n := 0; len(ended) == 0; n++ {
+		for len(ended) == 0 {
 			decided := make(chan error, 1)
 			go func() { decided <- m.Do(context.Background(), vote("a")) }()
 			require.NoError(t, conntest.Soon(t, fmt.Sprint("the next one is served after a panic in call ", calls), decided))
-			if n == 20 {
+			if len(c.settled) > 0 {
 				cancel()
 			}
 		}
@@ -141,6 +149,7 @@ type stuck struct {
 	context.Context
 	calls        atomic.Int64 // that go well
 	blocks, goOn chan struct{}
+	settled      chan struct{} // see brittle
 }
 
 func (c *stuck) use() {
@@ -151,7 +160,7 @@ func (c *stuck) use() {
 }
 
 func (c *stuck) Done() <-chan struct{} { c.use(); return c.Context.Done() }
-func (c *stuck) Value(key any) any     { c.use(); return c.Context.Value(key) }
+func (c *stuck) Value(key any) any     { c.use(); settle(c.settled); return c.Context.Value(key) }
 
 // A context that blocks keeps its own caller waiting, and nobody else: neither that of a caller that drives for long, nor that
 // of a listener.
@@ -167,7 +176,7 @@ func TestAContextThatBlocksIsInNobodysWay(t *testing.T) {
 		blocked := 0
 		for calls := int64(0); ; calls++ {
 			ctx, cancel := context.WithCancel(t.Context())
-			c := &stuck{Context: ctx, blocks: make(chan struct{}), goOn: make(chan struct{})}
+			c := &stuck{Context: ctx, blocks: make(chan struct{}), goOn: make(chan struct{}), settled: make(chan struct{}, 1)}
 			c.calls.Store(calls)
 			goOn := sync.OnceFunc(func() { close(c.goOn) })
 			t.Cleanup(goOn)
@@ -177,14 +186,9 @@ func TestAContextThatBlocksIsInNobodysWay(t *testing.T) {
 			select {
 			case <-c.blocks:
 				is = true
-			case <-time.After(100 * time.Millisecond): // a driver looks 16 times, which takes longer on a busy machine: then it is not tried here
-				cancel()
-				select {
-				case <-c.blocks:
-					is = true
-				case <-ended:
-					ended <- nil
-				}
+			case <-c.settled:
+			case <-time.After(time.Minute):
+				require.Fail(t, "its context is to call back", "%s: after %d calls", name, calls)
 			}
 			if is {
 				blocked++
