@@ -3,6 +3,7 @@ package mux_test
 import (
 	"context"
 	"io"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -88,6 +89,12 @@ func TestAwaitedOperationIsWrittenHoweverItsWaitEnds(t *testing.T) {
 			go m.Wait(c, op)
 			<-c.blocks
 		},
+		"context blocks while another is parked": func(t *testing.T, m *mux.Mux, op *mux.Op) {
+			c := &stuck{Context: t.Context(), blocks: make(chan struct{}), goOn: make(chan struct{})}
+			t.Cleanup(func() { close(c.goOn) })
+			go m.Wait(c, op)
+			<-c.blocks
+		},
 		"forgotten": func(_ *testing.T, m *mux.Mux, op *mux.Op) { m.Forget(op) },
 		"forgotten, and waited for": func(t *testing.T, m *mux.Mux, op *mux.Op) {
 			m.Forget(op)
@@ -99,7 +106,11 @@ func TestAwaitedOperationIsWrittenHoweverItsWaitEnds(t *testing.T) {
 			t.Parallel()
 			var commands atomic.Int64
 			f := newFake(t, "a", counting(&commands))
-			m := open(t, mux.Config{Masters: []string{f.addr()}})
+			m := open(t, mux.Config{Masters: []string{f.addr()}, StallTime: 2 * time.Hour})
+			if strings.Contains(name, "parked") {
+				go m.Do(t.Context(), &mux.Op{Timeout: time.Hour})
+				eventually(t, "it is parked", func() bool { return m.ParkedFor() > time.Minute })
+			}
 			op := awaited("a")
 			op.Persist = time.Minute
 			m.Post(op)

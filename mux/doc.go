@@ -83,8 +83,8 @@
 //	given on         the new driver, before it parks
 //
 // The caller of a lone Post writes it before Post returns, unless the operation is an awaited
-// one ([Op.Awaited]). Then its Wait writes it, or whoever drives or submits before that, or the tick if the context of the
-// Wait blocks.
+// one ([Op.Awaited]). Then its Wait writes it, or a driver that runs, or who submits before that, or the tick if the context
+// of the Wait blocks.
 //
 // # Hand-overs
 //

@@ -54,6 +54,7 @@ func (m *Mux) onTick() {
 		return
 	}
 	if m.driving {
+		m.push() // a driver may be parked for long
 		return
 	}
 	m.driving = true

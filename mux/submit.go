@@ -48,11 +48,10 @@ func (m *Mux) Post(ops ...*Op) {
 			awaited = false
 		}
 	}
-	switch {
-	case !awaited:
-		m.push()
-	case !m.driving:
+	if awaited {
 		m.armFor(tickEvery) // its Wait may be slow to come: the context is asked first, and may block
+	} else {
+		m.push()
 	}
 	m.catchUp()
 	m.mu.Unlock()

@@ -114,6 +114,7 @@ func (m *Mutex) take(ctx context.Context, o *options, by string) (k *held.KeepAl
 // end releases the lock, and ends its KeepAlive. err is how the work has ended: end adds what only the release has found.
 func (m *Mutex) end(ctx context.Context, err error, stay bool) error {
 	defer m.client.busy.Add(-1)
+	stay = stay && !errors.Is(err, ErrRevoked) // the next one is to have the lock when its holder has let go
 	e := m.unlock(context.WithoutCancel(ctx), stay)
 	switch {
 	case e == nil, errors.Is(err, ErrLost):

@@ -182,7 +182,7 @@ func (info *LockInfo) sumUp(t *census.Tally, answered mux.Set, masters addresses
 			cmp.Compare(a.Owner(), b.Owner()), strings.Compare(a.Token.Reveal(), b.Token.Reveal()))
 	})
 	for _, c := range t.Claims {
-		h := Holder{Owner: c.Owner(), Token: c.Token, Permit: c.Permit, Held: c.Held(), Left: c.Left(), TTL: c.Lasts(), Revoked: c.Buried >= min(t.Quorum(), len(c.On)), Reason: c.Reason}
+		h := Holder{Owner: c.Owner(), Token: c.Token, Permit: c.Permit, Held: c.Held(), Left: c.Left(), TTL: c.Lasts(), Revoked: c.Revoked, Reason: c.Reason}
 		for _, master := range c.On {
 			h.Masters = append(h.Masters, masters.at(master))
 		}

@@ -79,7 +79,7 @@ func TestPermitsAreHadInTheOrderOfTheQueue(t *testing.T) {
 func TestNoPermitIsTakenAheadOfTheQueue(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	c, other := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
+	c, other := opened(t, masters.Addrs(), nil), openedWith(t, Config{Masters: masters.Addrs(), RoundTimeout: 10 * time.Second}) // it is refused, be it late
 	held := takenPermits(t, c, "k", 2, 1)[0]
 	m := other.NewMutex("k", term30, WithPermits(2))
 	_, slot, _ := kind.CutSlot(held.Token())

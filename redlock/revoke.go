@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -43,14 +44,17 @@ import (
 // more. Whoever revokes a lock again changes nothing, and gets nil, too; the first reason stays.
 // The reason has 1 to 128 bytes of printable characters. Errors are *RoundErrors that wrap
 //
-//	ErrNotHeld             nobody holds the lock; or its holder has let go meanwhile; or the key
-//	                       holds no lock, or those of readers without WithShared
+//	ErrNotHeld             nobody holds the lock; or its holder has let go meanwhile, be it left
+//	                       there by WithMinHold; or the key holds no lock, or those of readers
+//	                       without WithShared
 //	ErrHeld                the key does not expire. Nothing was changed there: no lock of this
 //	                       package is such a key, and the holder, of another library, would not
 //	                       know the revoked key, which would stay for ever. If the holder is gone,
 //	                       `redlock release --force` deletes the key
 //	ErrNoQuorum            too few masters answered. Where it was revoked on a minority, its
-//	                       holder keeps it, and these masters say no until their keys have ended
+//	                       holder keeps it, and these masters say no until their keys have ended.
+//	                       Of readers and permits, those that a majority has named were revoked
+//	                       nevertheless, and the others keep theirs
 //	ErrClosed              the client is closed
 //	the context's error    ctx ended before the masters had decided
 //
@@ -65,14 +69,14 @@ func (c *Client) Revoke(ctx context.Context, key, reason string, opts ...Option)
 		return fmt.Errorf("redlock: revoke %s: %w", kind.Quoted(key), err)
 	}
 	tokens := []string{o.token}
+	var failed, gone *RoundError
 	if o.token == "" {
 		var err error
-		if tokens, err = c.revocable(ctx, key, &o); err != nil {
+		if tokens, failed, err = c.revocable(ctx, key, &o); err != nil {
 			return err
 		}
 	}
-	var gone, endless *RoundError
-	revoked := false
+	revoked := 0
 	for _, token := range tokens {
 		at := c.cfg.Prefix + key
 		if o.permits > 0 {
@@ -81,19 +85,20 @@ func (c *Client) Revoke(ctx context.Context, key, reason string, opts ...Option)
 		e := c.revoke(ctx, key, at, token, reason, o.shared)
 		switch {
 		case e == nil:
-			revoked = true
-		case e.reason == ErrHeld:
-			endless = e
-		case e.reason != ErrNotHeld:
-			return e
-		default:
+			revoked++
+		case e.reason == ErrNotHeld:
 			gone = e
+		default:
+			failed = e
 		}
 	}
 	switch {
-	case endless != nil:
-		return endless
-	case !revoked:
+	case failed != nil:
+		if revoked > 0 {
+			failed.note = strings.TrimSuffix(fmt.Sprintf("%d of it revoked; %s", revoked, failed.note), "; ")
+		}
+		return failed
+	case revoked == 0:
 		return gone
 	}
 	return nil
@@ -128,34 +133,37 @@ func checkRevocation(prefix, key, reason string, o *options) error {
 	return nil
 }
 
-// revocable returns the tokens of those who hold the lock.
-func (c *Client) revocable(ctx context.Context, key string, o *options) (tokens []string, err error) {
+// revocable returns the tokens of those who hold the lock. open is set if there may be more.
+func (c *Client) revocable(ctx context.Context, key string, o *options) (tokens []string, open *RoundError, err error) {
 	t, err := c.census(ctx, opRevoke, key, &options{shared: o.shared, permits: o.permits})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	blocked, most := "", 0
+	blocked, unsure := "", t.Silent() >= t.Quorum()
 	for _, claim := range t.Claims {
 		switch {
 		case claim.Token == census.Unknown:
 			if blocked = claim.NoLock(); !o.shared && o.permits == 0 && claim.MayBeReaders() {
 				blocked = "it is held by readers (WithShared), or is " + blocked
 			}
-			continue
+		case claim.Left():
+			blocked = "its holder has let go: it is only left there for its least time"
 		case claim.Held():
 			tokens = append(tokens, claim.Token.Reveal())
+		default:
+			unsure = unsure || claim.Open()
 		}
-		most = max(most, len(claim.On))
+	}
+	if unsure {
+		open = unasked(opRevoke, key, ErrNoQuorum, "the masters that answered do not know of all who hold it")
 	}
 	switch {
 	case len(tokens) > 0:
-		return tokens, nil
-	case most+t.Silent() >= t.Quorum():
-		return nil, unasked(opRevoke, key, ErrNoQuorum, "the masters that answered do not know who holds it")
-	case blocked != "":
-		return nil, unasked(opRevoke, key, ErrNotHeld, blocked)
+		return tokens, open, nil
+	case unsure:
+		return nil, nil, open
 	}
-	return nil, unasked(opRevoke, key, ErrNotHeld, "")
+	return nil, nil, unasked(opRevoke, key, ErrNotHeld, blocked)
 }
 
 // revoke revokes the lock that has the token, on one key, and tells the Observers.

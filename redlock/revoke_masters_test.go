@@ -239,6 +239,95 @@ func TestOneOfSeveralIsRevoked(t *testing.T) {
 	}
 }
 
+// One holder is named by a majority, and another by a master fewer, where the last one is silent: it may hold a permit, too. The
+// first is revoked, and nobody is told that all were.
+func TestOneWhoMayHoldAPermitIsToldOf(t *testing.T) {
+	for name, first := range map[string]int{"the first is known": 0, "the second is known": 1} {
+		t.Run(name, func(t *testing.T) {
+			masters := redlocktest.Start(t, 3)
+			c := openOn(t, masters, nil)
+			var all []*redlock.Mutex
+			for range 2 {
+				m := c.NewMutex("lock:k", time.Minute, redlock.WithPermits(2))
+				require.NoError(t, m.Lock(t.Context()))
+				all = append(all, m)
+			}
+			settled(t, c)
+			known, other := all[first], all[1-first]
+			for _, key := range []string{"{lock:k}:permit:1/2", "{lock:k}:permit:2/2"} {
+				if v, err := masters.Do(0, "GET", key); v == other.Token() {
+					require.NoError(t, err)
+					_, err = masters.Do(0, "DEL", key)
+					require.NoError(t, err)
+				}
+			}
+			masters.Pause(2)
+			err := c.Revoke(t.Context(), "lock:k", reason, redlock.WithPermits(2))
+			require.ErrorIs(t, err, redlock.ErrNoQuorum)
+			require.ErrorContains(t, err, "1 of it revoked")
+			require.ErrorIs(t, known.Extend(t.Context()), redlock.ErrRevoked)
+			masters.Resume(2)
+			require.Eventually(t, func() bool { return other.Extend(t.Context()) == nil }, time.Minute, 10*time.Millisecond, "it was not revoked")
+			require.NoError(t, c.Revoke(t.Context(), "lock:k", reason, redlock.WithPermits(2)), "it is now")
+			require.ErrorIs(t, other.Extend(t.Context()), redlock.ErrRevoked)
+		})
+	}
+}
+
+// Who is revoked lets go of the lock, and leaves nothing there, though its work says that it is done.
+func TestARevokedLockIsNotLeftThere(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := openOn(t, masters, nil)
+	for name, work := range map[string]func(stop func(ctx context.Context) error) error{
+		"Do": func(stop func(ctx context.Context) error) error {
+			return c.Do(t.Context(), "lock:k", 3*time.Second, stop, redlock.WithMinHold(time.Hour))
+		},
+		"Acquire": func(stop func(ctx context.Context) error) error {
+			held, release, err := c.Acquire(t.Context(), "lock:k", 3*time.Second, redlock.WithMinHold(time.Hour))
+			require.NoError(t, err)
+			require.NoError(t, stop(held))
+			return release()
+		},
+	} {
+		for range 2 {
+			require.ErrorIs(t, work(func(ctx context.Context) error {
+				settled(t, c)
+				require.NoError(t, c.Revoke(t.Context(), "lock:k", reason), name)
+				<-ctx.Done()
+				return nil
+			}), redlock.ErrRevoked, name)
+			for i := range masters.N() {
+				require.Eventually(t, func() bool {
+					there, err := masters.Do(i, "EXISTS", "lock:k")
+					return err == nil && there == int64(0)
+				}, time.Minute, time.Millisecond, name)
+			}
+		}
+	}
+}
+
+// A lock that is only left there has nobody who could be told to stop.
+func TestWhatIsLeftThereIsNotRevoked(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := openOn(t, masters, nil)
+	for range 2 {
+		m := c.NewMutex("lock:k", time.Minute, redlock.WithMinHold(30*time.Second))
+		require.NoError(t, m.Lock(t.Context()))
+		settled(t, c)
+		require.NoError(t, m.Unlock(t.Context()))
+		settled(t, c)
+		err := c.Revoke(t.Context(), "lock:k", reason)
+		require.ErrorIs(t, err, redlock.ErrNotHeld)
+		require.ErrorContains(t, err, "only left there")
+		_, err = masters.Do(0, "DEL", "lock:k")
+		require.NoError(t, err)
+		_, err = masters.Do(1, "DEL", "lock:k")
+		require.NoError(t, err)
+		_, err = masters.Do(2, "DEL", "lock:k")
+		require.NoError(t, err)
+	}
+}
+
 // One of several permits is in a key that does not expire, be it the first or the last: this is said, and the others are revoked.
 func TestAPermitThatDoesNotExpireIsToldOf(t *testing.T) {
 	masters := redlocktest.Start(t, 3)

@@ -479,8 +479,8 @@ func (w *wait) enterGlobalQueue(ctx context.Context) (contend bool, err error) {
 	if err != nil {
 		return false, ended(err)
 	}
-	if !w.waiter.AtHead() { // others are ahead of it, or there is no queue for a while
-		w.renewAt = c.now() + line.EntryPause
+	if !w.waiter.AtHead() && w.renewAt == 0 { // others are ahead of it, or there is no queue for a while
+		w.renewAt = c.now() + line.EntryPause // notices do not put it off: with it, the lock is looked at
 	}
 	if contend {
 		return true, nil

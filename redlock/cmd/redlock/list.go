@@ -355,11 +355,13 @@ func (l *lister) detail(lock redlock.LockInfo) {
 		l.out.printf("\n")
 	}
 	text := fmt.Sprintf("%s: %s, held by %s", lock.Key, cmp.Or(lock.Kind, "free"), heldBy(lock))
-	if lock.Kind == "plain" && lock.Holders[0].Left {
-		text = fmt.Sprintf("%s: %s, and nobody runs it", lock.Key, heldBy(lock))
-	}
-	if lock.Kind == "other" {
+	switch is := stateOfAll(lock); {
+	case lock.Kind == "other":
 		text = lock.Key + ": " + behind.OfHolder(&lock.Holders[0]).Other
+	case is != held && lock.Permits == 0 && len(lock.Holders) > 0:
+		text = fmt.Sprintf("%s: %s, %s: %d of %s name %s", lock.Key, lock.Kind, is, len(lock.Holders[0].Masters), plural(lock.Masters, "master"), heldBy(lock))
+	case lock.Kind == "plain" && lock.Holders[0].Left:
+		text = fmt.Sprintf("%s: %s, and nobody runs it", lock.Key, heldBy(lock))
 	}
 	if lock.Fence != 0 {
 		text += fmt.Sprintf(", fence %d", lock.Fence)
@@ -432,9 +434,30 @@ func waitersJSON(waiters []redlock.LockWaiter) (all []waiterJSON) {
 	return all
 }
 
-func stateOf(isHeld bool) state {
-	if isHeld {
+// stateOf is what can be said of a holder.
+func stateOf(lock redlock.LockInfo, h redlock.Holder) state {
+	switch {
+	case h.Held:
 		return held
+	case len(h.Masters)+len(lock.Silent) > lock.Masters/2:
+		return unknown
+	}
+	return free
+}
+
+// stateOfAll is what can be said of a lock.
+func stateOfAll(lock redlock.LockInfo) state {
+	open := 0
+	for _, h := range lock.Holders {
+		if stateOf(lock, h) == unknown {
+			open++
+		}
+	}
+	switch {
+	case lock.Held:
+		return held
+	case open > 0 && lock.Used+open >= lock.Permits: // of permits, all must be held
+		return unknown
 	}
 	return free
 }
@@ -442,7 +465,7 @@ func stateOf(isHeld bool) state {
 func (l *lister) encode(lock redlock.LockInfo, now time.Time) {
 	type holder struct {
 		Owner   string   `json:"owner,omitempty"`
-		State   state    `json:"state"`             // free: too few masters have it
+		State   state    `json:"state"`             // free: too few masters have it; unknown: it depends on those that are silent
 		Lingers bool     `json:"lingers,omitempty"` // it is only left there (--min-hold), and nobody runs it
 		Revoked string   `json:"revoked,omitempty"` // the reason; its holder has not let go yet
 		Permit  int      `json:"permit,omitempty"`
@@ -464,7 +487,7 @@ func (l *lister) encode(lock redlock.LockInfo, now time.Time) {
 		Waiters []waiterJSON `json:"waiters,omitempty"`
 		Masters int          `json:"asked"` // of so many masters
 		Silent  []string     `json:"silent,omitempty"`
-	}{keyJSON: newKeyJSON(lock.Key), Kind: lock.Kind, State: stateOf(lock.Held), Holders: []holder{}, Fence: lock.Fence, Readers: max(lock.Readers, 0),
+	}{keyJSON: newKeyJSON(lock.Key), Kind: lock.Kind, State: stateOfAll(lock), Holders: []holder{}, Fence: lock.Fence, Readers: max(lock.Readers, 0),
 		Permits: lock.Permits, Used: lock.Used, Waiters: waitersJSON(lock.Waiters), Masters: lock.Masters, Silent: lock.Silent}
 	if l.watch {
 		out.Time = &now
@@ -476,7 +499,7 @@ func (l *lister) encode(lock redlock.LockInfo, now time.Time) {
 		out.Waiting = &lock.Waiting
 	}
 	for _, h := range lock.Holders {
-		out.Holders = append(out.Holders, holder{h.Owner, stateOf(h.Held), h.Left, h.Reason, h.Permit, leftMS(h.TTL), h.Masters})
+		out.Holders = append(out.Holders, holder{h.Owner, stateOf(lock, h), h.Left, h.Reason, h.Permit, leftMS(h.TTL), h.Masters})
 	}
 	encodeJSON(l.out, out, "")
 }

@@ -155,6 +155,24 @@ func TestReleaseOutlastsAHolderThatRepairsItsLock(t *testing.T) {
 	}
 }
 
+// A master that answers, and refuses to delete the key, is not a holder that sets it again.
+func TestAMasterThatRefusesToDeleteSetsNothingAgain(t *testing.T) {
+	t.Parallel()
+	masters, env := started(t, 3)
+	const token = "owner/0123456789"
+	onAll(t, masters, "SET", "k", token, "PX", "3600000")
+	_, err := masters.Do(2, "CONFIG", "SET", "min-replicas-to-write", "1")
+	require.NoError(t, err)
+	status, stdout, stderr := do(t, env, "release", "--token", token, "k")
+	require.Zero(t, status, stderr)
+	require.Contains(t, stdout, "k was taken from ")
+	for i := range masters.N() {
+		v, err := masters.Do(i, "GET", "k")
+		require.NoError(t, err)
+		require.Equal(t, i == 2, v == token)
+	}
+}
+
 // Who has agreed to take a lock away from one holder has not agreed to take it from the next one.
 func TestTheNextHolderKeepsItsLock(t *testing.T) {
 	t.Parallel()

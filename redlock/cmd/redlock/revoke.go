@@ -115,7 +115,7 @@ func (r *revoker) revoke(ctx context.Context, key string) error {
 	if err := r.read(); err != nil {
 		return err
 	}
-	holders, opts, err := r.choose(ctx, key)
+	holders, more, opts, err := r.choose(ctx, key)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (r *revoker) revoke(ctx context.Context, key string) error {
 	}
 	defer client.Close()
 	asked := opts
-	if len(holders) == 1 {
+	if len(holders) == 1 && !more {
 		asked = append(asked, redlock.WithToken(holders[0].Token.Reveal()))
 	}
 	began := time.Now()
@@ -134,10 +134,14 @@ func (r *revoker) revoke(ctx context.Context, key string) error {
 	switch {
 	case errors.Is(err, redlock.ErrNotHeld):
 		return &failure{exitNo, fmt.Errorf("%q is free, or another's by now", key), ""}
-	case errors.Is(err, redlock.ErrHeld):
+	case errors.Is(err, redlock.ErrHeld) && len(holders) == 1:
 		return &failure{exitHeld, fmt.Errorf(neverEnds, key), r.remedy(key)}
+	case errors.Is(err, redlock.ErrHeld):
+		return &failure{exitHeld, err, r.remedy(key)}
 	case err != nil && !errors.As(err, &round):
 		return usageError("", "%w", err)
+	case err != nil && (more || len(holders) > 1):
+		return &failure{exitNoQuorum, err, "who was not revoked keeps it: " + doctorRemedy}
 	case err != nil:
 		return &failure{exitNoQuorum, err, "its holder keeps it: " + doctorRemedy}
 	}
@@ -163,52 +167,61 @@ func (r *revoker) remedy(key string) string {
 	return "if its holder is gone: redlock release --force " + quoted(key)
 }
 
-// choose finds the holders that are to lose the lock, and says what kind of lock they have.
-func (r *revoker) choose(ctx context.Context, key string) (holders []census.Holder, opts []redlock.Option, err error) {
+// choose finds the holders that are to lose the lock, and says what kind of lock they have, and whether there may be more of them.
+func (r *revoker) choose(ctx context.Context, key string) (holders []census.Holder, more bool, opts []redlock.Option, err error) {
 	wanted := func(c claim) bool { return r.token == "" || c.Token.Reveal() == r.token }
 	if r.permitted {
 		a := r.permitStatus(ctx, key, r.permits)
 		if err := a.check(); err != nil {
-			return nil, nil, err
+			return nil, false, nil, err
 		}
 		for _, s := range a.permits {
 			if s.state == held && wanted(s.leader) {
 				holders = append(holders, s.leader.Holder)
 			}
 		}
+		more = a.free+a.held < len(a.permits) && (r.token == "" || len(holders) == 0)
 		if len(holders) == 0 {
-			if a.state == free && a.held == 0 {
+			if more {
+				return nil, false, nil, a.unsure()
+			}
+			if a.held == 0 {
 				none := &failure{exitNo, fmt.Errorf("no permit of %q is held", key), ""}
 				if s := r.lockStatus(ctx, key); s.state == held {
 					none.remedy = fmt.Sprintf("%s has it as a lock: to revoke that, leave out --permits", s.holder())
 				}
-				return nil, nil, none
+				return nil, false, nil, none
 			}
-			return nil, nil, r.missing(a.lockStatus)
+			return nil, false, nil, r.missing(a.lockStatus)
 		}
-		return holders, []redlock.Option{redlock.WithPermits(r.permits)}, nil
+		return holders, more, []redlock.Option{redlock.WithPermits(r.permits)}, nil
 	}
 	s := r.lockStatus(ctx, key)
 	for _, c := range s.readers {
 		if c.votes >= s.quorum && wanted(c) {
 			holders = append(holders, c.Holder)
 		}
+		more = more || c.open && wanted(c)
 	}
 	switch {
 	case len(holders) > 0:
-		return holders, []redlock.Option{redlock.WithShared()}, nil
+		return holders, more, []redlock.Option{redlock.WithShared()}, nil
+	case more:
+		return nil, false, nil, s.unsure()
 	case s.state == free && s.agreed() > 0:
 		if a := r.permitStatus(ctx, key, s.agreed()); a.held > 0 {
-			return nil, nil, &failure{exitNo, fmt.Errorf("%q is free as a lock; held of its %s: %d", key, plural(len(a.permits), "permit"), a.held),
+			return nil, false, nil, &failure{exitNo, fmt.Errorf("%q is free as a lock; held of its %s: %d", key, plural(len(a.permits), "permit"), a.held),
 				fmt.Sprintf("--permits %d takes all of them away, and with --token one", len(a.permits))}
 		}
-		return nil, nil, r.missing(s)
+		return nil, false, nil, r.missing(s)
 	case s.state != held || !wanted(s.leader):
-		return nil, nil, r.missing(s)
+		return nil, false, nil, r.missing(s)
+	case s.leader.Left():
+		return nil, false, nil, &failure{exitNo, fmt.Errorf("%q is %s, and nobody runs it", key, leftUntil(s.leader)), "to end that: redlock release --token TOKEN " + quoted(key)}
 	case s.leader.Token == census.Unknown:
-		return nil, nil, usageError("look at it with redis-cli, and delete it there", "%q is %s", key, ownerText(s.leader.Holder))
+		return nil, false, nil, usageError("look at it with redis-cli, and delete it there", "%q is %s", key, ownerText(s.leader.Holder))
 	}
-	return []census.Holder{s.leader.Holder}, nil, nil
+	return []census.Holder{s.leader.Holder}, false, nil, nil
 }
 
 // A revocation is what came of one.
@@ -231,12 +244,12 @@ func (r *revocation) await(ctx context.Context, client *redlock.Client, opts []r
 		lock, err := client.Holders(ctx, r.key, opts...)
 		r.after = time.Since(began)
 		if r.unknown = err != nil; !r.unknown {
-			r.count(lock.Holders)
-			if r.remain == 0 {
+			r.count(lock)
+			if r.remain == 0 && !r.unknown {
 				r.ended = !first && !ends.IsZero() && !time.Now().Before(ends)
 				return
 			}
-			if ends = (time.Time{}); r.left >= 0 {
+			if ends = (time.Time{}); r.left >= 0 && !r.unknown {
 				ends = time.Now().Add(r.left)
 			}
 		}
@@ -250,13 +263,20 @@ func (r *revocation) await(ctx context.Context, client *redlock.Client, opts []r
 	}
 }
 
-// count counts those of the holders whom a quorum of the masters still names.
-func (r *revocation) count(named []redlock.Holder) {
-	r.remain, r.left = 0, 0
-	for _, n := range named {
-		if n.Held && slices.ContainsFunc(r.holders, func(h census.Holder) bool { return h.Token == n.Token }) {
+// count counts those of the holders whom a quorum of the masters still names. It is unknown how many there are if those who are
+// silent could make a quorum with those that name one.
+func (r *revocation) count(lock redlock.LockInfo) {
+	r.remain, r.left, r.unknown = 0, 0, false
+	for _, n := range lock.Holders {
+		if !slices.ContainsFunc(r.holders, func(h census.Holder) bool { return h.Token == n.Token }) {
+			continue
+		}
+		switch stateOf(lock, n) {
+		case held:
 			r.remain++
 			r.left = time.Duration(max(uint64(r.left), uint64(n.TTL))) // below 0 is the longest
+		case unknown:
+			r.unknown = true
 		}
 	}
 }

@@ -60,14 +60,17 @@ func (r *revoker) revokeMatching(ctx context.Context) error {
 	}
 	defer client.Close()
 	deliver(ctx, client, r.given.dialTimeout)
-	all, foreign, err := r.find(ctx, client)
+	all, open, foreign, err := r.find(ctx, client)
 	if err != nil {
 		return err
 	}
 	if foreign > 0 {
 		complain(plural(foreign, "key")+" that look like locks of another library are left alone", "to revoke one, name its KEY")
 	}
-	if len(all) == 0 {
+	switch {
+	case len(all) == 0 && open:
+		return &failure{status: exitNoQuorum}
+	case len(all) == 0:
 		return &failure{exitNo, fmt.Errorf("no lock that matches %q is held", r.match), ""}
 	}
 	if !r.yes {
@@ -75,11 +78,16 @@ func (r *revoker) revokeMatching(ctx context.Context) error {
 			return err
 		}
 	}
-	return r.revokeAll(ctx, client, all)
+	status := 0
+	if open {
+		status = exitNoQuorum
+	}
+	return r.revokeAll(ctx, client, all, status)
 }
 
 // find lists the locks that are held, by whom a majority of the masters says, and the keys that may be those of others.
-func (r *revoker) find(ctx context.Context, client *redlock.Client) (all []found, foreign int, err error) {
+// open is set if there may be more holders.
+func (r *revoker) find(ctx context.Context, client *redlock.Client) (all []found, open bool, foreign int, err error) {
 	for lock, err := range client.Locks(ctx, r.match) {
 		var round *redlock.RoundError
 		switch {
@@ -87,15 +95,24 @@ func (r *revoker) find(ctx context.Context, client *redlock.Client) (all []found
 			complain(err.Error(), "every lock that is held was found; "+doctorRemedy)
 			continue
 		case errors.As(err, &round):
-			return nil, 0, &failure{exitNoQuorum, err, "nothing was revoked: " + doctorRemedy}
+			return nil, false, 0, &failure{exitNoQuorum, err, "nothing was revoked: " + doctorRemedy}
 		case err != nil: // of the pattern
-			return nil, 0, usageError("", "%w", err)
+			return nil, false, 0, usageError("", "%w", err)
 		}
-		f := found{LockInfo: lock}
+		f, unsure := found{LockInfo: lock}, false
 		for _, h := range lock.Holders {
-			if h.Held && !h.Revoked && !h.Token.IsZero() {
-				f.holders = append(f.holders, census.Holder{Token: h.Token, Permit: h.Permit, TTL: h.TTL})
+			switch stateOf(lock, h) {
+			case held:
+				if !h.Left && !h.Token.IsZero() {
+					f.holders = append(f.holders, census.Holder{Token: h.Token, Permit: h.Permit, TTL: h.TTL})
+				}
+			case unknown:
+				unsure = true
 			}
+		}
+		if unsure && lock.Kind != "other" && lock.Kind != "foreign" {
+			complain(fmt.Sprintf("too few masters say whether %q is held, or by whom else", lock.Key), doctorRemedy)
+			open = true
 		}
 		switch {
 		case len(f.holders) == 0, lock.Kind == "other":
@@ -107,12 +124,12 @@ func (r *revoker) find(ctx context.Context, client *redlock.Client) (all []found
 			f.more = max(0, lock.Readers-len(f.holders))
 		}
 		if all = append(all, f); len(all) > r.most {
-			return nil, 0, usageError("nothing was revoked: give a narrower pattern, or more --most",
+			return nil, false, 0, usageError("nothing was revoked: give a narrower pattern, or more --most",
 				"more than %s match %q", plural(r.most, "lock"), r.match)
 		}
 	}
 	slices.SortFunc(all, func(a, b found) int { return byKey(a.LockInfo, b.LockInfo) })
-	return all, foreign, nil
+	return all, open, foreign, nil
 }
 
 // confirm shows the locks and asks on the terminal whether their holders are to lose them.
@@ -126,10 +143,9 @@ func (r *revoker) confirm(all []found) error {
 	return confirmed(screen, fmt.Sprintf("Revoke %s?", plural(len(all), "lock")))
 }
 
-// revokeAll revokes the locks, and waits until their holders have let go.
-func (r *revoker) revokeAll(ctx context.Context, client *redlock.Client, all []found) error {
+// revokeAll revokes the locks, and waits until their holders have let go. status is the exit status if it revokes all.
+func (r *revoker) revokeAll(ctx context.Context, client *redlock.Client, all []found, status int) error {
 	out := newTerminal(os.Stdout)
-	status := 0
 	var revoked []revocation
 	var by []*found
 	began := time.Now()

@@ -4,10 +4,14 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -159,6 +163,131 @@ func TestRevokeNamesTheFlagThatIsMissing(t *testing.T) {
 	status, stderr = revoked("permits")
 	require.Equal(t, exitNo, status)
 	require.NotContains(t, stderr, "permits:", "none is held")
+}
+
+// mayBeHeld has a lock that one master has lost, and another is silent: so nobody knows whether a majority has it.
+// It is at one of these keys.
+func mayBeHeld(t *testing.T, masters *redlocktest.Masters, key string, at []string, opts ...redlock.Option) (token string) {
+	t.Helper()
+	c, err := redlock.Open(t.Context(), redlock.Config{Masters: masters.Addrs()})
+	require.NoError(t, err)
+	defer c.Close()
+	m := c.NewMutex(key, time.Hour, opts...)
+	require.NoError(t, m.Lock(t.Context()))
+	has := func(i int) (key string) {
+		for _, key := range at {
+			if v, err := masters.Do(i, "GET", key); err == nil && v == m.Token() {
+				return key
+			}
+		}
+		return ""
+	}
+	require.Eventually(t, func() bool { return has(0) != "" && has(1) != "" }, patient, time.Millisecond)
+	_, err = masters.Do(0, "DEL", has(0))
+	require.NoError(t, err)
+	masters.Pause(2)
+	return m.Token()
+}
+
+// A holder that a majority may name, with those who are silent, is neither gone nor free.
+func TestNobodyIsSaidToHaveLetGoWhoMayHoldIt(t *testing.T) {
+	t.Parallel()
+	masters, env := started(t, 3)
+	mayBeHeld(t, masters, "lock:k", []string{"lock:k"})
+	status, stdout, stderr := do(t, env, "revoke", "--match", "lock:*", "--yes", "--reason", "why")
+	require.Equal(t, exitNoQuorum, status, stderr)
+	require.Contains(t, stderr, `too few masters say whether "lock:k" is held`)
+	require.NotContains(t, stderr, "no lock that matches")
+	require.Empty(t, stdout)
+	_, all := listOf(t, env)
+	require.Len(t, all, 1)
+	require.Equal(t, unknown, all[0].State)
+	require.Equal(t, unknown, all[0].Holders[0].State)
+	_, stdout, _ = do(t, env, "ls", "lock:k")
+	require.Contains(t, stdout, "lock:k: plain, unknown: 1 of 3 masters name ")
+
+	tokens := []conn.Secret{conn.NewSecret("a"), conn.NewSecret("b")}
+	for _, c := range []struct {
+		on, silent, masters int
+		remain              int
+		unknown             bool
+	}{{1, 0, 3, 0, false}, {1, 1, 3, 0, true}, {2, 1, 3, 1, false}, {1, 1, 5, 0, false}, {2, 1, 5, 0, true}} {
+		r := revocation{holders: []census.Holder{{Token: tokens[0]}, {Token: tokens[1]}}, remain: 2, unknown: true}
+		lock := redlock.LockInfo{Masters: c.masters, Silent: make([]string, c.silent)}
+		lock.Holders = []redlock.Holder{{Token: tokens[1], Masters: make([]string, c.on), Held: c.on > c.masters/2}}
+		r.count(lock)
+		require.Equal(t, c.remain, r.remain, "%+v", c)
+		require.Equal(t, c.unknown, r.unknown, "%+v", c)
+	}
+}
+
+func TestNoPermitIsSaidToBeFreeThatMayBeHeld(t *testing.T) {
+	t.Parallel()
+	masters, env := started(t, 3)
+	token := mayBeHeld(t, masters, "gpu", []string{"{gpu}:permit:1/4", "{gpu}:permit:2/4", "{gpu}:permit:3/4", "{gpu}:permit:4/4"}, redlock.WithPermits(4))
+	for _, args := range [][]string{nil, {"--token", token}, {"--token", "another"}} {
+		status, _, stderr := do(t, env, append([]string{"revoke", "gpu", "--permits", "4", "--reason", "why"}, args...)...)
+		require.Equal(t, exitNoQuorum, status, stderr)
+		require.NotContains(t, stderr, "no permit")
+	}
+}
+
+func TestARevokedRunLeavesNothingThere(t *testing.T) {
+	t.Parallel()
+	for name, flags := range map[string][]string{"success": nil, "failure": {"--hold-on-error"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			masters, env := started(t, 3)
+			s := begin(t, env, sh(fmt.Sprintf(`trap 'exit %d' TERM; echo ready; while :; do sleep 0.01; done`, len(flags)),
+				append(flags, soonTold, "--min-hold", "1h")...)...).awaitStdout("ready")
+			status, stdout, stderr := do(t, env, "revoke", "k", "--reason", "why", "--wait", "1m")
+			require.Zero(t, status, stderr)
+			require.Contains(t, stdout, "it let go after")
+			require.Equal(t, exitLost, s.end())
+			requireFree(t, masters)
+		})
+	}
+}
+
+// A holder that does not heed its revocation keeps the lock, whoever revokes it again.
+func TestARevokedLockIsRevokedAgain(t *testing.T) {
+	t.Parallel()
+	_, env := started(t, 3)
+	s, _ := holds(t, env, "lock:k")
+	require.NoError(t, s.Process.Signal(syscall.SIGSTOP))
+	for range 2 {
+		status, stdout, stderr := do(t, env, "revoke", "--match", "lock:*", "--yes", "--reason", "why", "--wait", "0")
+		require.Zero(t, status, stderr)
+		require.Contains(t, stdout, "it has not let go; the key ends in")
+	}
+	require.Equal(t, exitLost, s.endBy(syscall.SIGCONT))
+}
+
+// Nobody works under a lock that is left there, and so nobody is to be stopped.
+func TestWhatIsLeftThereIsNotRevoked(t *testing.T) {
+	t.Parallel()
+	masters, env := started(t, 3)
+	status, _, stderr := do(t, env, "run", atOnce, "--min-hold", "1h", "k", "--", "true")
+	require.Zero(t, status, stderr)
+	for _, args := range [][]string{{"k"}, {"--match", "*", "--yes"}} {
+		status, stdout, stderr := do(t, env, append([]string{"revoke", "--reason", "why"}, args...)...)
+		require.Equal(t, exitNo, status, stderr)
+		require.NotContains(t, stdout, "revoked")
+	}
+	for i := range 3 {
+		v, err := masters.Do(i, "GET", "k")
+		require.NoError(t, err)
+		require.Contains(t, v, "left:")
+	}
+	// On one master of three it is nobody's.
+	for i := range 2 {
+		_, err := masters.Do(i, "DEL", "k")
+		require.NoError(t, err)
+	}
+	_, stdout, _ := do(t, env, "status", "k")
+	require.Contains(t, stdout, "k is free")
+	_, stdout, _ = do(t, env, "ls", "k")
+	require.Contains(t, stdout, "k: plain, free: 1 of 3 masters name left by ")
 }
 
 func TestRevokeWithoutAMajority(t *testing.T) {

@@ -195,7 +195,8 @@ func (r *runner) run(key string, argv []string) error {
 		return &failure{exitNoExec, fmt.Errorf("%s: %w", argv[0], err), ""}
 	}
 	lost, still := context.Cause(held), r.mutex.Remaining() > 0
-	released := r.release(err == nil && (end.status == 0 || r.holdOnError))
+	revoked := errors.Is(lost, redlock.ErrRevoked) // then the next one is to have the lock when the command has ended
+	released := r.release(err == nil && !revoked && (end.status == 0 || r.holdOnError))
 	missed := errors.Is(released, redlock.ErrNotHeld) // which only the release has found out
 	if lost == nil && missed {
 		lost = released

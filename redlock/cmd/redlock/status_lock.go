@@ -24,14 +24,14 @@ const (
 // A claim is the count of the masters that name a holder.
 type claim struct {
 	census.Holder
-	votes   int
-	revoked int           // of them, how many say that it was revoked
-	left    time.Duration // until it is over unless it is renewed; below 0: never
-	reader  bool
+	votes  int
+	open   bool          // those who are silent could make it the holder
+	left   time.Duration // until it is over unless it is renewed; below 0: never
+	reader bool
 }
 
 func newClaim(c *census.Claim) claim {
-	return claim{c.Holder, len(c.On), c.Buried, c.Lasts(), c.Reader}
+	return claim{c.Holder, len(c.On), c.Open(), c.Lasts(), c.Reader}
 }
 
 // A lockStatus is the count of what the masters say about a lock.
@@ -191,13 +191,13 @@ func (s *lockStatus) write(t *terminal) {
 		text = fmt.Sprintf("%s: unknown, %s", s.key, s.answersText())
 	case s.sharing > 0:
 		text += fmt.Sprintf(" by %s, %s", s.holder(), leftText(s.left()))
-	case s.leader.Left():
+	case s.leader.Left() && s.state == held:
 		text = fmt.Sprintf("%s is %s, on %d of %s, and nobody runs it", s.key, leftUntil(s.leader), s.leader.votes, plural(len(s.answers), "master"))
 	case s.state == held:
 		text += fmt.Sprintf(" by %s, on %d of %s, %s", s.holder(), s.leader.votes, plural(len(s.answers), "master"), leftText(s.left()))
 	}
 	t.say("", plain, text)
-	if s.state == held && s.leader.revoked >= s.quorum && s.sharing == 0 {
+	if s.state == held && s.leader.Revoked && s.sharing == 0 {
 		t.say("", plain, fmt.Sprintf("It was revoked, and is free when its holder lets go, or when the key ends: %s", s.leader.Reason))
 	}
 	if !s.since.IsZero() {
@@ -304,7 +304,7 @@ func (s *lockStatus) writeJSON(t *terminal) {
 		out.LeftMS = leftMS(s.left())
 		if s.sharing == 0 {
 			out.Token, out.Owner = s.leader.Token.Reveal(), s.leader.Owner()
-			if s.leader.revoked >= s.quorum {
+			if s.leader.Revoked {
 				out.Revoked = s.leader.Reason
 			}
 		}

@@ -25,10 +25,9 @@ type name struct {
 
 // A Claim is a holder whom some masters name.
 type Claim struct {
-	Holder      // as it was named first, but for what some say of a revocation, a size and a type
+	Holder      // as it was named first, but for a size, a type, and a revocation: a quorum has to say so, or all that name it
 	Reader bool // it shares the key with others
 	On     []int
-	Buried int // of these masters, how many say that it was revoked
 	ttls   []time.Duration
 	whys   []string // the reasons of those who say that it was revoked
 	of     *Tally
@@ -61,8 +60,10 @@ func (t *Tally) Count(master int, h Holder, reader bool) {
 	}
 	if h.Revoked {
 		c.whys = append(c.whys, h.Reason)
-		c.Revoked, c.Reason = true, MostSaid(c.whys)
-		c.Buried++
+	}
+	c.Reason = ""
+	if c.Revoked = len(c.whys) >= min(t.Quorum(), len(c.On)); c.Revoked {
+		c.Reason = MostSaid(c.whys)
 	}
 }
 
@@ -109,10 +110,7 @@ func (t *Tally) Leader() *Claim {
 }
 
 // Open reports whether those who are silent could make a holder.
-func (t *Tally) Open() bool {
-	leader := t.Leader()
-	return !leader.Held() && len(leader.On)+t.Silent() >= t.Quorum()
-}
+func (t *Tally) Open() bool { return t.Leader().Open() }
 
 // Fence is the last fence that was given: the greatest that a majority remembers, so one that somebody wrote on fewer
 // is none. It is 0 if there is none, or fewer have answered.
@@ -154,6 +152,9 @@ func outlives(counter, key time.Duration) bool {
 
 // Held reports whether a majority of the masters names the holder.
 func (c *Claim) Held() bool { return len(c.On) >= c.of.Quorum() }
+
+// Open reports whether those who are silent could make it the holder.
+func (c *Claim) Open() bool { return !c.Held() && len(c.On)+c.of.Silent() >= c.of.Quorum() }
 
 // Fence is the holder's, if so many of those that name it have one number that a quorum has it; else 0. agree reports
 // whether all of them have that number: if not, it may still be raised.

@@ -173,7 +173,7 @@ function drawDetail() {
   const lock = rows.get(open);
   put($('detail-key'), openKey);
   put($('detail-text'), !lock ? 'Nobody holds it any more, and nobody waits for it.' :
-    (lock.kind || 'free') + ', held by ' + lock.holder + (lock.fence ? ', fence ' + lock.fence : '') +
+    (lock.kind || 'free') + (lock.held || lock.kind === 'permits' ? ', held by ' : ', on too few masters, of ') + lock.holder + (lock.fence ? ', fence ' + lock.fence : '') +
     (lock.since === null ? '' : ', taken at ' + clock(lock.since) + ', about') +
     (lock.silent ? '. No answer from ' + lock.silent.join(', ') : ''));
   list($('holders'), lock ? lock.holders : [], h => {
