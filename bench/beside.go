@@ -7,45 +7,21 @@ import (
 	"time"
 )
 
-// releasing is redburst where Unlock waits for no master.
-func releasing() Contestant {
-	open := openRedburst()
-	return Contestant{Name: ours + "-release", waits: true, quick: true, group: groupRelease,
-		Open: func(f *Fleet, goroutines int) (Locker, error) {
+// releasing are redburst and the floor where Unlock waits for no master, and the floor where it does: a ratio of the floor's two is
+// the least that ours can have.
+func releasing() []Contestant {
+	without := func(open func(*Fleet, int) (Locker, error)) func(*Fleet, int) (Locker, error) {
+		return func(f *Fleet, goroutines int) (Locker, error) {
 			l, err := open(f, goroutines)
 			return releasingLocker{l}, err
-		}}
-}
-
-// releasingFloors are the floor where it waits for its release, and where it does not: a ratio of the two is the least that ours
-// can have.
-func releasingFloors() []Contestant {
-	open := openFloor(waitEpoll)
+		}
+	}
+	park := openFloor(waitEpoll)
 	return []Contestant{
-		{Name: floor + "-unlock", plain: true, serial: true, quick: true, group: groupRelease, Open: open},
-		{Name: floor + "-release", plain: true, serial: true, quick: true, group: groupRelease,
-			Open: func(f *Fleet, goroutines int) (Locker, error) {
-				l, err := open(f, goroutines)
-				return releasingFloor{l}, err
-			}},
+		{Name: ours + "-release", waits: true, quick: true, group: groupRelease, Open: without(openRedburst())},
+		{Name: floor + "-unlock", plain: true, serial: true, quick: true, group: groupRelease, Open: park},
+		{Name: floor + "-release", plain: true, serial: true, quick: true, group: groupRelease, Open: without(park)},
 	}
-}
-
-type releasingFloor struct{ Locker }
-
-func (l releasingFloor) Mutex(key string) (Mutex, error) {
-	m, err := l.Locker.Mutex(key)
-	if err != nil {
-		return nil, err
-	}
-	return releasingFloorMutex{m.(*floorMutex)}, nil
-}
-
-type releasingFloorMutex struct{ *floorMutex }
-
-func (m releasingFloorMutex) Unlock(context.Context) error {
-	_, err := m.send(m.release, len(":1\r\n"))
-	return err
 }
 
 type releasingLocker struct{ Locker }
@@ -55,10 +31,16 @@ func (l releasingLocker) Mutex(key string) (Mutex, error) {
 	if err != nil {
 		return nil, err
 	}
-	return releasingMutex{m.(redburstMutex)}, nil
+	return releasingMutex{m.(releaser)}, nil
 }
 
-type releasingMutex struct{ redburstMutex }
+// A releaser can release its lock without waiting for a master.
+type releaser interface {
+	Mutex
+	Release() error
+}
+
+type releasingMutex struct{ releaser }
 
 func (m releasingMutex) Unlock(context.Context) error { return m.Release() }
 

@@ -242,6 +242,12 @@ func (m *floorMutex) Lock(context.Context) error {
 	return errFloorWaits
 }
 
+// Release writes the release, whose replies the next call takes.
+func (m *floorMutex) Release() error {
+	_, err := m.send(m.release, len(":1\r\n"))
+	return err
+}
+
 // do writes cmd to every master and returns when a majority has sent a whole
 // reply to it, n bytes long. What the others send is taken by the next call.
 func (m *floorMutex) do(cmd []byte, n int) error {

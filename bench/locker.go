@@ -113,7 +113,7 @@ func Contestants() []Contestant {
 		{Name: ours + "-fence", Open: openRedburst(redlock.WithFence()), waits: true, quick: true, group: groupFence},
 		{Name: ours + "-revoked", Open: openRedburst(), waits: true, quick: true, group: groupRevoke},
 	}
-	all = append(append(all, releasing(), polling(), pollingFloor()), releasingFloors()...)
+	all = append(append(all, releasing()...), polling(), pollingFloor())
 	for _, client := range []struct {
 		name string
 		open poolOpener

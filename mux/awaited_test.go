@@ -75,6 +75,12 @@ func TestAwaitedOperationIsWrittenHoweverItsWaitEnds(t *testing.T) {
 	t.Parallel()
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
+	blocks := func(t *testing.T, m *mux.Mux, op *mux.Op) {
+		c := &stuck{Context: t.Context(), blocks: make(chan struct{}), goOn: make(chan struct{})}
+		t.Cleanup(func() { close(c.goOn) })
+		go m.Wait(c, op)
+		<-c.blocks
+	}
 	for name, end := range map[string]func(t *testing.T, m *mux.Mux, op *mux.Op){
 		"context ended": func(t *testing.T, m *mux.Mux, op *mux.Op) {
 			require.ErrorIs(t, m.Wait(ended, op), context.Canceled)
@@ -83,19 +89,9 @@ func TestAwaitedOperationIsWrittenHoweverItsWaitEnds(t *testing.T) {
 			c := &brittle{Context: t.Context()}
 			require.Panics(t, func() { m.Wait(c, op) })
 		},
-		"context blocks": func(t *testing.T, m *mux.Mux, op *mux.Op) {
-			c := &stuck{Context: t.Context(), blocks: make(chan struct{}), goOn: make(chan struct{})}
-			t.Cleanup(func() { close(c.goOn) })
-			go m.Wait(c, op)
-			<-c.blocks
-		},
-		"context blocks while another is parked": func(t *testing.T, m *mux.Mux, op *mux.Op) {
-			c := &stuck{Context: t.Context(), blocks: make(chan struct{}), goOn: make(chan struct{})}
-			t.Cleanup(func() { close(c.goOn) })
-			go m.Wait(c, op)
-			<-c.blocks
-		},
-		"forgotten": func(_ *testing.T, m *mux.Mux, op *mux.Op) { m.Forget(op) },
+		"context blocks":                         blocks,
+		"context blocks while another is parked": blocks,
+		"forgotten":                              func(_ *testing.T, m *mux.Mux, op *mux.Op) { m.Forget(op) },
 		"forgotten, and waited for": func(t *testing.T, m *mux.Mux, op *mux.Op) {
 			m.Forget(op)
 			require.ErrorIs(t, m.Wait(t.Context(), op), mux.ErrForgotten)

@@ -15,6 +15,7 @@ import (
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/census"
+	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/spf13/cobra"
 )
 
@@ -439,7 +440,7 @@ func stateOf(lock redlock.LockInfo, h redlock.Holder) state {
 	switch {
 	case h.Held:
 		return held
-	case len(h.Masters)+len(lock.Silent) > lock.Masters/2:
+	case len(h.Masters)+len(lock.Silent) >= quorum.Majority(lock.Masters):
 		return unknown
 	}
 	return free

@@ -270,7 +270,7 @@ func TestTheEndOfTheLifetimeEndsTheCommand(t *testing.T) {
 	require.Contains(t, stderr, "the --max-lifetime of 3s is over: ending the command")
 	require.Contains(t, stderr, "before the command ended, with status 143")
 	require.NotContains(t, stderr, "lost", "it was given up")
-	require.NotContains(t, stderr, anotherToo, "nobody else had it meanwhile")
+	require.NotContains(t, stderr, "another", "nobody else had it meanwhile")
 	requireFree(t, masters)
 }
 
