@@ -56,18 +56,18 @@ func (m *Mutex) outOfTime(ctx context.Context, o *options, e *RoundError) *Round
 	if o == nil || e == nil || e.ended == nil {
 		return e
 	}
+	reason, last := e.reason, *e      // the Observers may read e
 	if err := ctx.Err(); err != nil { // perhaps it has ended after the bound
-		return e.endedBy(ctx, err)
+		return last.endedBy(ctx, err)
 	}
-	reason := e.reason
 	switch {
 	case e.reason == nil && e.detail == secondPending: // the second lock was held: had its system failed, the wait for it would have ended
 		reason = ErrHeld
 	case e.reason == nil, e.reason == ErrHeld && !e.named && e.detail != heldByUs: // no attempt was finished, or perhaps nobody has it
 		return m.tryLock(ctx)
 	}
-	e.reason, e.ended, e.cause, e.late = reason, nil, nil, fmt.Sprintf("waited for %v", o.wait) // nobody else has it yet
-	return e
+	last.reason, last.ended, last.cause, last.late = reason, nil, nil, fmt.Sprintf("waited for %v", o.wait)
+	return &last
 }
 
 // lock is lockUntil. If others have another number of permits, it leaves the queues until they agree.

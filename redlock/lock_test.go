@@ -351,6 +351,22 @@ func TestTwoLocksOnOneMutexAreTwoContenders(t *testing.T) {
 	})
 }
 
+// Whoever waited with a bound is told of another error than the Observers of its last attempt, which may still read theirs.
+func TestTheEndOfABoundedWaitChangesNoErrorThatWasTold(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := c.NewMutex("k", ttl)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		for _, ctx := range []context.Context{t.Context(), ended} {
+			told := unasked(opLock, "k", ErrRefused, "").endedBy(ended, context.DeadlineExceeded)
+			was := *told
+			e := m.outOfTime(ctx, &options{wait: time.Second}, told)
+			require.NotEqual(t, was.Error(), e.Error())
+			require.Equal(t, was, *told)
+		}
+	})
+}
+
 // Every lock of an uncontended key leaves nothing, and costs one round.
 func TestUncontendedLockIsOneRound(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {

@@ -94,10 +94,12 @@ func (c *Client) Revoke(ctx context.Context, key, reason string, opts ...Option)
 	}
 	switch {
 	case failed != nil:
-		if revoked > 0 {
-			failed.note = strings.TrimSuffix(fmt.Sprintf("%d of it revoked; %s", revoked, failed.note), "; ")
+		if revoked == 0 {
+			return failed
 		}
-		return failed
+		e := *failed // the Observers may read it
+		e.note = strings.TrimSuffix(fmt.Sprintf("%d of it revoked; %s", revoked, e.note), "; ")
+		return &e
 	case revoked == 0:
 		return gone
 	}

@@ -256,6 +256,34 @@ func TestRevokeWhereAMasterIsSilent(t *testing.T) {
 	})
 }
 
+// Where some readers are revoked and others are not, the error says how many. The error that the Observers were told of stays as it was.
+func TestRevokeOfSomeReadersChangesNoErrorThatWasTold(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := openedWith(t, Config{Masters: masters.Addrs(), RoundTimeout: 2 * time.Second})
+	for range 2 {
+		require.NoError(t, c.NewMutex("k", time.Minute, WithShared()).Lock(t.Context()))
+	}
+	var told []error
+	c.events.hook(EventRound, func(e *Event) {
+		if e.Op != opRevoke {
+			return
+		}
+		if told = append(told, e.Err); len(told) == 1 {
+			masters.Pause(0)
+			masters.Pause(1)
+		}
+	})
+	err := c.Revoke(t.Context(), "k", why, WithShared())
+	masters.Resume(0)
+	masters.Resume(1)
+	require.ErrorIs(t, err, ErrNoQuorum)
+	require.ErrorContains(t, err, "1 of it revoked")
+	require.Len(t, told, 2)
+	require.NoError(t, told[0])
+	require.ErrorIs(t, told[1], ErrNoQuorum)
+	require.NotContains(t, told[1].Error(), "of it revoked")
+}
+
 // A revocation that reaches only a minority is an error, and does no harm: the holder keeps the lock. These masters
 // say no for a while, and have the key again after that.
 func TestRevokeOfAMinority(t *testing.T) {
