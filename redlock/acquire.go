@@ -185,7 +185,9 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	}
 	m.hold.CheckSecond()
 	if m.hold.Taken(c.now) {
-		return ours(m.spec().Key, byThisMutex)
+		e := ours(m.spec().Key, byThisMutex)
+		e.detail = heldByItself
+		return e
 	}
 	if e := m.heldWithin(ctx); e != nil {
 		return e

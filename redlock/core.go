@@ -40,6 +40,18 @@ func (c *core) isShut() bool {
 	}
 }
 
+// pauseOpen waits for d, as long as locks are to be taken. The error is the context's, or ErrClosed.
+func (c *core) pauseOpen(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.shut:
+		return ErrClosed
+	case <-time.After(d):
+		return nil
+	}
+}
+
 // pause waits for d. The error is the context's, or that of a mux that is closed.
 func (c *core) pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)

@@ -130,6 +130,7 @@ type detail uint8
 
 const (
 	heldByUs      detail = 1 + iota // of ErrHeld: by a holder of this process; the note says by whom
+	heldByItself                    // of ErrHeld: by the Mutex itself
 	heldInSecond                    // of ErrHeld: the second lock is
 	secondPending                   // the context ended while the second lock was waited for
 	unsure                          // the agreement on the number of permits, on which the attempt relied, has ended
@@ -264,7 +265,7 @@ func (e *RoundError) Error() string {
 	}
 	switch {
 	case e.note == "":
-	case e.detail == heldByUs: // in place of ErrHeld's text
+	case e.detail == heldByUs || e.detail == heldByItself: // in place of ErrHeld's text
 		what = []string{"held by " + e.note}
 	default:
 		what = append(what, e.note)

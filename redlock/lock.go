@@ -63,7 +63,7 @@ func (m *Mutex) outOfTime(ctx context.Context, o *options, e *RoundError) *Round
 	switch {
 	case e.reason == nil && e.detail == secondPending: // the second lock was held: had its system failed, the wait for it would have ended
 		reason = ErrHeld
-	case e.reason == nil, e.reason == ErrHeld && !e.named && e.detail != heldByUs: // no attempt was finished, or perhaps nobody has it
+	case e.reason == nil, e.reason == ErrHeld && !e.named && e.detail != heldByUs && e.detail != heldByItself: // no attempt was finished, or perhaps nobody has it
 		return m.tryLock(ctx)
 	}
 	last.reason, last.ended, last.cause, last.late = reason, nil, nil, fmt.Sprintf("waited for %v", o.wait)
@@ -90,12 +90,16 @@ func (m *Mutex) lock(ctx, waiting context.Context, o *options) (e *RoundError) {
 	defer call.cleanUp()
 	for {
 		e = call.queued(ctx, waiting, o)
-		if e == nil || e.final() || !e.differs() || e.ended != nil || o != nil && waiting.Err() != nil {
+		if e == nil || e.final() || !m.standsAside(e) || e.ended != nil || o != nil && waiting.Err() != nil {
 			break
 		}
 		call.again()
 		call.begins(ctx)
-		if err := m.untilAgreed(waiting); err != nil {
+		until := m.untilAgreed
+		if e.detail == heldByItself {
+			until = m.untilUnlocked
+		}
+		if err := until(waiting); err != nil {
 			e = m.outOfTime(ctx, o, m.waitError(waiting, err, e, nil, false, nil))
 			break
 		}
@@ -123,6 +127,18 @@ func (w *wait) queued(ctx, waiting context.Context, o *options) *RoundError {
 	return m.outOfTime(ctx, o, e)
 }
 
+// untilUnlocked waits until the Mutex has no lock.
+func (m *Mutex) untilUnlocked(ctx context.Context) error {
+	const pause = 10 * time.Millisecond
+	c := m.client
+	for m.hold.Taken(c.now) {
+		if err := c.pauseOpen(ctx, pause); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // untilAgreed waits until a quorum of the masters knows of no other number of permits. It is in
 // no queue: clients with the right number need not wait for it. It only asks. An attempt would
 // leave its own number on masters that lack the others', and would keep it there, in the way of
@@ -132,12 +148,8 @@ func (m *Mutex) untilAgreed(ctx context.Context) error {
 	k := c.round.Take()
 	defer c.round.Put(k)
 	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-c.shut:
-			return ErrClosed
-		case <-time.After(kind.AgreedPause + rand.N(kind.AgreedPause)):
+		if err := c.pauseOpen(ctx, kind.AgreedPause+rand.N(kind.AgreedPause)); err != nil {
+			return err
 		}
 		k.Agrees(m.spec())
 		switch err := c.round.Mux.Do(ctx, &k.Op); {

@@ -367,6 +367,48 @@ func TestTheEndOfABoundedWaitChangesNoErrorThatWasTold(t *testing.T) {
 	})
 }
 
+// A Lock that waits for its own Mutex keeps nobody from what that does not need: another permit, or the lock beside a reader.
+func TestALockInItsOwnWayIsInNobodyElses(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := openedWith(t, Config{Masters: masters.Addrs()})
+	far := openedWith(t, Config{Masters: masters.Addrs()})
+	for name, opt := range map[string]Option{"permits": WithPermits(4), "readers": WithShared()} {
+		lock := func(m *Mutex) error {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			return m.Lock(ctx)
+		}
+		m := c.NewMutex(name, time.Minute, opt)
+		for range 2 {
+			require.NoError(t, lock(m))
+			second := make(chan error, 1)
+			go func() { second <- m.Lock(t.Context()) }()
+			require.Eventually(t, func() bool { return c.Stats().Waiting == 1 }, 10*time.Second, time.Millisecond)
+			for range 2 {
+				for _, by := range []*Client{c, far} {
+					other := by.NewMutex(name, time.Minute, opt)
+					require.NoError(t, lock(other), name)
+					require.NoError(t, other.Unlock(t.Context()))
+				}
+			}
+			require.Empty(t, second)
+			require.NoError(t, m.Unlock(t.Context()))
+			require.NoError(t, conntest.Soon(t, "the second has it", second))
+			require.NoError(t, m.Unlock(t.Context()))
+		}
+		require.NoError(t, lock(m))
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		err := m.Lock(ctx)
+		require.ErrorIs(t, err, ErrHeld)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, byThisMutex)
+		require.NoError(t, m.Unlock(t.Context()))
+		require.Zero(t, c.Stats().Waiting)
+		require.Zero(t, c.localQueues.Size())
+	}
+}
+
 // Every lock of an uncontended key leaves nothing, and costs one round.
 func TestUncontendedLockIsOneRound(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
