@@ -185,9 +185,7 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	}
 	m.hold.CheckSecond()
 	if m.hold.Taken(c.now) {
-		e := ours(m.spec().Key, byThisMutex)
-		e.detail = heldByItself
-		return e
+		return byItself(m.spec().Key)
 	}
 	if e := m.heldWithin(ctx); e != nil {
 		return e

@@ -227,6 +227,13 @@ func ours(key, by string) *RoundError {
 	return e
 }
 
+// byItself makes the error of an attempt that the Mutex itself is in the way of.
+func byItself(key string) *RoundError {
+	e := ours(key, byThisMutex)
+	e.detail = heldByItself
+	return e
+}
+
 // lostTo makes the cause of a KeepAlive's context that ended for that reason, and not because a
 // renewal failed.
 func lostTo(key string, under error) *RoundError {

@@ -88,7 +88,20 @@ func (m *Mutex) lock(ctx, waiting context.Context, o *options) (e *RoundError) {
 	}
 	call.mutex = m
 	defer call.cleanUp()
-	for {
+	if m.turn != nil {
+		err := call.takeTurn(ctx, waiting)
+		if err == nil {
+			defer func() { <-m.turn }()
+			if m.hold.Taken(c.now) {
+				call.begins(ctx)
+				err = m.untilUnlocked(waiting)
+			}
+		}
+		if err != nil {
+			e = m.waitError(waiting, err, byItself(m.spec().Key), nil, false, nil)
+		}
+	}
+	for e == nil {
 		e = call.queued(ctx, waiting, o)
 		if e == nil || e.final() || !m.standsAside(e) || e.ended != nil || o != nil && waiting.Err() != nil {
 			break
@@ -96,13 +109,14 @@ func (m *Mutex) lock(ctx, waiting context.Context, o *options) (e *RoundError) {
 		call.again()
 		call.begins(ctx)
 		until := m.untilAgreed
-		if e.detail == heldByItself {
+		if e.detail == heldByItself { // a TryLock was faster, or an Extend of a lock that was handed over
 			until = m.untilUnlocked
 		}
 		if err := until(waiting); err != nil {
 			e = m.outOfTime(ctx, o, m.waitError(waiting, err, e, nil, false, nil))
 			break
 		}
+		e = nil
 	}
 	call.acquired = e == nil // perhaps by that one more attempt
 	call.finish(waiting, e)
@@ -125,6 +139,24 @@ func (w *wait) queued(ctx, waiting context.Context, o *options) *RoundError {
 		return e
 	}
 	return m.outOfTime(ctx, o, e)
+}
+
+// takeTurn waits until the Locks of this Mutex that came before have ended.
+func (w *wait) takeTurn(ctx, waiting context.Context) error {
+	select {
+	case w.mutex.turn <- struct{}{}:
+		return nil
+	default:
+	}
+	w.begins(ctx)
+	select {
+	case w.mutex.turn <- struct{}{}:
+		return nil
+	case <-waiting.Done():
+		return waiting.Err()
+	case <-w.mutex.client.shut:
+		return ErrClosed
+	}
 }
 
 // untilUnlocked waits until the Mutex has no lock.

@@ -351,6 +351,65 @@ func TestTwoLocksOnOneMutexAreTwoContenders(t *testing.T) {
 	})
 }
 
+// Who locks and unlocks a Mutex again and again keeps out no other Lock of that Mutex, though that waits in no queue.
+func TestALockInItsOwnWayHasItsTurn(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := openedWith(t, Config{Masters: masters.Addrs()})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for name, opt := range map[string]Option{"permits": WithPermits(4), "readers": WithShared()} {
+		m := c.NewMutex(name, time.Minute, opt)
+		require.NoError(t, m.Lock(ctx))
+		for range 2 {
+			others := make(chan error, 3)
+			for range cap(others) {
+				go func() {
+					err := m.Lock(ctx)
+					if err == nil {
+						err = m.Unlock(ctx)
+					}
+					others <- err
+				}()
+			}
+			require.Eventually(t, func() bool { return c.Stats().Waiting == cap(others) }, 10*time.Second, time.Millisecond)
+			for n := 0; len(others) < cap(others); n++ {
+				require.Less(t, n, 20, name)
+				require.NoError(t, m.Unlock(ctx))
+				require.NoError(t, m.Lock(ctx))
+				time.Sleep(15 * time.Millisecond) // it works
+			}
+			for range cap(others) {
+				require.NoError(t, <-others)
+			}
+		}
+		require.NoError(t, m.Unlock(ctx))
+	}
+}
+
+// A Lock that waits in the queue, and whose Mutex has a lock meanwhile, leaves the queue to the others.
+func TestALockWhoseMutexIsTakenMeanwhileStandsAside(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := openedWith(t, Config{Masters: masters.Addrs()})
+	far := openedWith(t, Config{Masters: masters.Addrs()})
+	holders := openedWith(t, Config{Masters: masters.Addrs()})
+	first, second := holders.NewMutex("k", time.Minute, WithPermits(2)), holders.NewMutex("k", time.Minute, WithPermits(2))
+	require.NoError(t, first.Lock(t.Context()))
+	require.NoError(t, second.Lock(t.Context()))
+	m := c.NewMutex("k", time.Minute, WithPermits(2), WithToken(first.Token()))
+	waits := queuesUp(t, masters, m, 0)
+	next := far.NewMutex("k", time.Minute, WithPermits(2))
+	behind := queuesUp(t, masters, next, 1)
+	require.NoError(t, m.Extend(t.Context()), "it has the permit of the first")
+	require.NoError(t, second.Unlock(t.Context()))
+	require.Eventually(t, func() bool { return len(behind) == 1 }, lookInterval/2, time.Millisecond, "before it looks despite the queue")
+	require.NoError(t, <-behind)
+	require.Empty(t, waits)
+	require.NoError(t, m.Unlock(t.Context()))
+	require.NoError(t, conntest.Soon(t, "it has its turn", waits))
+	require.NoError(t, m.Unlock(t.Context()))
+	require.NoError(t, next.Unlock(t.Context()))
+}
+
 // Whoever waited with a bound is told of another error than the Observers of its last attempt, which may still read theirs.
 func TestTheEndOfABoundedWaitChangesNoErrorThatWasTold(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {

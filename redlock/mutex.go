@@ -17,7 +17,7 @@ import (
 // A Mutex is a lock on one key, or on several ([WithKeys]). [Client.NewMutex] makes it; the
 // methods of a zero Mutex panic if they need the masters. Any number of goroutines may use it at
 // once, but it is one holder. If two goroutines call Lock on it, the second waits like any other
-// contender for the key. Unlock releases what the Mutex holds, whichever goroutine has taken it.
+// contender for the key; with readers, or several permits, it is in no other's way. Unlock releases what the Mutex holds, whichever goroutine has taken it.
 // So give each holder a Mutex of its own.
 //
 // TryLock, Lock, Extend and Unlock on a Mutex that is reused allocate nothing if they succeed and
@@ -30,6 +30,10 @@ import (
 type Mutex struct {
 	hold   held.Lock
 	client *Client // see mustClient
+
+	// turn has an element while a Lock is at work: the others of this Mutex wait outside the queues, in the order in which they came,
+	// as what it has is in nobody else's way. It is nil where there is one holder, and for a Mutex that its caller alone has.
+	turn chan struct{}
 }
 
 // NewMutex returns a lock on a key. It is not taken yet. The TTL is how long the lock outlives a
@@ -67,6 +71,9 @@ func (c *Client) ownMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 	m, o, err := c.newMutex(key, ttl, opts)
 	if err == nil && o.bounded {
 		err = m.refused(errors.New("WithWait is for Client.Do and Client.Acquire: Lock waits until its context ends"))
+	}
+	if s := m.spec(); s.Reader || s.Slotted != nil && s.Slotted.Slots() > 1 {
+		m.turn = make(chan struct{}, 1)
 	}
 	return m, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -54,7 +55,8 @@ import (
 //	ErrNoQuorum            too few masters answered. Where it was revoked on a minority, its
 //	                       holder keeps it, and these masters say no until their keys have ended.
 //	                       Of readers and permits, those that a majority has named were revoked
-//	                       nevertheless, and the others keep theirs
+//	                       nevertheless, and the others keep theirs. Of more than 1,000 readers,
+//	                       a master names those that last longest
 //	ErrClosed              the client is closed
 //	the context's error    ctx ended before the masters had decided
 //
@@ -156,8 +158,11 @@ func (c *Client) revocable(ctx context.Context, key string, o *options) (tokens 
 			unsure = unsure || claim.Open()
 		}
 	}
-	if unsure {
+	switch {
+	case unsure:
 		open = unasked(opRevoke, key, ErrNoQuorum, "the masters that answered do not know of all who hold it")
+	case o.shared && slices.ContainsFunc(t.Rows, func(r *census.Row) bool { return r != nil && len(r.Holders) >= census.MostReaders }):
+		unsure, open = true, unasked(opRevoke, key, ErrNoQuorum, fmt.Sprintf("more than %d readers may hold it: revoke it again when these have let go", census.MostReaders))
 	}
 	switch {
 	case len(tokens) > 0:

@@ -275,6 +275,27 @@ func TestOneWhoMayHoldAPermitIsToldOf(t *testing.T) {
 	}
 }
 
+// A master names no more than so many readers: the others are not said to be revoked.
+func TestRevokeOfTooManyReadersSaysSo(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := openOn(t, masters, nil)
+	readers := func(n int) {
+		for i := range masters.N() {
+			_, err := masters.Do(i, "EVAL", `redis.call('DEL', KEYS[1])
+for j = 1, ARGV[1] do redis.call('ZADD', KEYS[1], 9999999999999, 'svc-a/ABCDEFGHIJKLMNOPQRSTUVW' .. 1000 + j) end redis.call('PEXPIRE', KEYS[1], 600000)`, "1", "lock:k", fmt.Sprint(n))
+			require.NoError(t, err)
+		}
+	}
+	for range 2 {
+		readers(1100)
+		err := c.Revoke(t.Context(), "lock:k", reason, redlock.WithShared())
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.ErrorContains(t, err, "1000 of it revoked; more than 1000 readers may hold it")
+		readers(900)
+		require.NoError(t, c.Revoke(t.Context(), "lock:k", reason, redlock.WithShared()))
+	}
+}
+
 // Who is revoked lets go of the lock, and leaves nothing there, though its work says that it is done.
 func TestARevokedLockIsNotLeftThere(t *testing.T) {
 	masters := redlocktest.Start(t, 3)

@@ -178,8 +178,7 @@ func (w *wait) lock(ctx, waiting context.Context, try, head bool) (*RoundError, 
 // standsAside reports whether a Lock that has failed so is to wait outside the queues, as it need not be waited for there: others
 // have another number of permits; or the Mutex itself has a lock that others can have, too.
 func (m *Mutex) standsAside(e *RoundError) bool {
-	s := m.spec()
-	return e.differs() || e.detail == heldByItself && (s.Reader || s.Slotted != nil && s.Slotted.Slots() > 1)
+	return e.differs() || e.detail == heldByItself && m.turn != nil
 }
 
 // An interval is the time between two attempts, in which the wait sleeps until the lock may be free.

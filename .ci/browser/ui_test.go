@@ -336,6 +336,11 @@ func TestLocksAreSortedByAClick(t *testing.T) {
 	p.await(`/^looked at [:0-9]+ UTC: held by me$/.test(` + first + `)`)
 	require.NoError(t, m.Unlock(t.Context()))
 	p.await(`/^changed at [:0-9]+ UTC: free$/.test(document.getElementById('changes').firstChild.textContent)`)
+	for i := range 3 {
+		_, err := masters.Do(i, "RPUSH", "c", "x")
+		require.NoError(t, err)
+	}
+	p.await(`document.getElementById('changes').firstChild.textContent.endsWith(': held by a key that is no lock (list)')`)
 }
 
 func TestTenThousandLocksDoNotFreezeThePage(t *testing.T) {

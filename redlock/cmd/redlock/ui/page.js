@@ -161,7 +161,7 @@ function show(id) {
     const c = JSON.parse(e.data);
     let text = (found ? 'looked at ' : 'changed at ') + clock(c.time).slice(11) + ': ' + c.state;
     found = false;
-    if (c.state === 'held') text += ' by ' + (c.owner || 'somebody who left no name');
+    if (c.state === 'held') text += ' by ' + (c.owner || c.other || 'somebody who left no name');
     if (c.fence) text += ', fence ' + c.fence;
     if (c.error) text += ', ' + c.error;
     $('changes').prepend(make('li', text));
