@@ -50,14 +50,14 @@ tools: ## install what the tests need, if it is missing: redis-server and a C co
 		exit 1; \
 	fi
 
-# Bytes and values have no goroutines, so they need no race detector. It allocates, and slows down the models and what
+# Bytes, votes and values have no goroutines, so they need no race detector. It allocates, and slows down the models and what
 # compares scripts with theirs: such tests are left out with it, and run without. Others do less with it.
 # The tests of the locks have the machine for themselves: many are about what is late.
 test: need-redis need-cc ## run all tests
 	CI=true GORACE='$(GORACE)' $(GO) test -race -shuffle=on -timeout 30m ./redlock
-	CI=true GORACE='$(GORACE)' $(GO) test -race -shuffle=on -timeout 30m $$($(GO) list ./... | grep -vE '/redburst/(fuzz|redlock|resp(/.*)?)$$')
-	CI=true $(GO) test -shuffle=on ./fuzz ./resp/...
-	CI=true $(GO) test -short -run 'Alloc|Model|Scripts|Combination' ./conn ./mux ./redlock
+	CI=true GORACE='$(GORACE)' $(GO) test -race -shuffle=on -timeout 30m $$($(GO) list ./... | grep -vE '/redburst/(fuzz|redlock|redlock/internal/quorum|resp(/.*)?)$$')
+	CI=true $(GO) test -shuffle=on ./fuzz ./resp/... ./redlock/internal/quorum
+	CI=true $(GO) test -short -run 'Alloc|Model|Scripts|Combination|HasItsTypes' ./conn ./mux ./redlock ./redlock/flight ./redlock/redlocktest/mutants
 	@set -e; for module in $(EXAMPLES); do (cd $$module && CI=true $(GO) test ./...); done
 
 # The normal tests look at some of what is random, and make test does less of it with the race detector. A history that

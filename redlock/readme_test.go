@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -179,6 +180,47 @@ func TestContributingNamesWhatThereIs(t *testing.T) {
 			}
 		}
 	}
+}
+
+// What is left out with the race detector is run without it: make test names its package and, but for those that are run whole, it.
+func TestWhatIsNotForTheRaceDetectorIsRunWithoutIt(t *testing.T) {
+	makefile, err := os.ReadFile("../Makefile")
+	require.NoError(t, err)
+	whole := regexp.MustCompile(`(?m)^\tCI=true \$\(GO\) test -shuffle=on (\./.*)$`).FindSubmatch(makefile)
+	some := regexp.MustCompile(`(?m)^\tCI=true \$\(GO\) test -short -run '([^']+)' (\./conn .*)$`).FindSubmatch(makefile)
+	require.NotNil(t, whole)
+	require.NotNil(t, some)
+	run := regexp.MustCompile(string(some[1]))
+	found := 0
+	require.NoError(t, filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && path != ".." {
+			if _, err := os.Stat(filepath.Join(path, "go.mod")); err == nil || strings.HasPrefix(d.Name(), ".") {
+				return fs.SkipDir
+			}
+		}
+		text, err := os.ReadFile(path)
+		if d.IsDir() || !strings.HasSuffix(path, "_test.go") || !strings.HasPrefix(string(text), "//go:build !race") {
+			return nil
+		}
+		require.NoError(t, err)
+		dir := "./" + filepath.ToSlash(filepath.Dir(strings.TrimPrefix(filepath.ToSlash(path), "../")))
+		if slices.ContainsFunc(strings.Fields(string(whole[1])), func(p string) bool {
+			tree, all := strings.CutSuffix(p, "/...")
+			return p == dir || all && (dir == tree || strings.HasPrefix(dir, tree+"/"))
+		}) {
+			return nil
+		}
+		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)`).FindAllStringSubmatch(string(text), -1) {
+			found++
+			require.Contains(t, strings.Fields(string(some[2])), dir, path)
+			require.Regexp(t, run, m[1], path)
+		}
+		return nil
+	}))
+	require.Greater(t, found, 10)
 }
 
 func TestReadmeIsRightInEachCase(t *testing.T) {
