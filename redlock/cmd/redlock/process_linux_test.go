@@ -298,7 +298,7 @@ func TestASignalReachesNoLaterGroup(t *testing.T) {
 	// The guard ends when redlock has seen that the group is empty. The first signals have been passed on when none is pending
 	// and no thread of redlock runs, for a second.
 	script := `cd ` + dir + `; "$@" & run=$!
-		until [ -e group ] && [ -e stray ]; do sleep 0.01; done; group=$(cat group); echo ready
+		until [ -s group ] && [ -s stray ]; do sleep 0.01; done; group=$(cat group); echo ready
 		while kill -0 $run && kill -0 -- -$group; do sleep 0.01; done
 		while kill -0 $run && grep -qs "[r]ead -r over" /proc/[0-9]*/cmdline; do sleep 0.01; done
 		until [ "$later" = $group ]; do echo $((group-1)) >` + last + `; setsid sleep 120 & later=$!; done
