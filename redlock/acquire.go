@@ -309,6 +309,7 @@ func (a *attempt) round(ctx context.Context, k *round.Call) (left time.Duration,
 	k.Sets = quorum.NewSets(owing, k.Op.Started, now)
 	reason := quorum.Count(k.Op.Votes, err).Acquired(now, until)
 	had = reason == nil || reason == ErrExpired
+	own := false    // the Mutex itself is in its way
 	var far mux.Set // the masters whose counters are not believed
 	unbelieved := ""
 	if m.spec().Numbers != nil {
@@ -338,12 +339,15 @@ func (a *attempt) round(ctx context.Context, k *round.Call) (left time.Duration,
 			return until - now, nil, err
 		}
 		reason = ErrExpired
-		if (m.spec().Plural() || m.spec().Second != nil) && m.hold.Taken(c.now) {
+		if own = (m.spec().Plural() || m.spec().Second != nil) && m.hold.Taken(c.now); own {
 			reason = ErrHeld // another attempt of this Mutex has it: it ran beside this one, or before the masters lost the key
 		}
 	}
 	e = c.failure(opLock, m.spec().Key, k, err, reason)
-	if e.reason == ErrHeld && quorum.SaidYes(k.Op.Votes) != 0 {
+	switch {
+	case own:
+		e.note, e.detail = byThisMutex, heldByItself
+	case e.reason == ErrHeld && quorum.SaidYes(k.Op.Votes) != 0:
 		e.under = ErrSplit
 	}
 	if holder.votes > 0 {

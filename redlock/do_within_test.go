@@ -154,6 +154,20 @@ func TestReadersAndPermitsWithinThemselves(t *testing.T) {
 		}, WithShared()))
 		fails(c.NewMutex("k", ttl).TryLock(ctx), by)
 	}, WithShared())
+	for _, opt := range []Option{WithShared(), WithPermits(4)} {
+		m := c.NewMutex("own", ttl, opt)
+		for range 2 {
+			require.NoError(t, m.Lock(t.Context()))
+			held, stop := m.KeepAlive(t.Context())
+			within, cancel := context.WithTimeout(held, 10*time.Second)
+			err := m.Lock(within)
+			cancel()
+			fails(err, "KeepAlive")
+			require.NotErrorIs(t, err, context.DeadlineExceeded)
+			stop()
+			require.NoError(t, m.Unlock(t.Context()))
+		}
+	}
 	withinTTL(t, c, "k", ttl, func(ctx context.Context, by string) {
 		fails(c.NewMutex("k", ttl, WithPermits(1)).Lock(ctx), by)
 		require.NoError(t, c.Do(ctx, "k", ttl, nothing), "another lock")

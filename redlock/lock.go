@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -90,15 +91,19 @@ func (m *Mutex) lock(ctx, waiting context.Context, o *options) (e *RoundError) {
 	defer call.cleanUp()
 	if m.turn != nil {
 		err := call.takeTurn(ctx, waiting)
+		last := m.turn.failure.Load() // of the Lock that is ahead
 		if err == nil {
-			defer func() { <-m.turn }()
+			defer m.turn.pass()
 			if m.hold.Taken(c.now) {
 				call.begins(ctx)
 				err = m.untilUnlocked(waiting)
 			}
 		}
 		if err != nil {
-			e = m.waitError(waiting, err, byItself(m.spec().Key), nil, false, nil)
+			if m.hold.Taken(c.now) {
+				last = byItself(m.spec().Key)
+			}
+			e = m.waitError(waiting, err, last, nil, false, nil)
 		}
 	}
 	for e == nil {
@@ -144,16 +149,16 @@ func (w *wait) queued(ctx, waiting context.Context, o *options) *RoundError {
 // takeTurn waits until the Locks of this Mutex that came before have ended.
 func (w *wait) takeTurn(ctx, waiting context.Context) error {
 	select {
-	case w.mutex.turn <- struct{}{}:
+	case w.mutex.turn.taken <- struct{}{}:
 		return nil
 	default:
 	}
 	w.begins(ctx)
 	select {
-	case w.mutex.turn <- struct{}{}:
+	case w.mutex.turn.taken <- struct{}{}:
 		return nil
 	case <-waiting.Done():
-		return waiting.Err()
+		return cmp.Or(waiting.Err(), context.Canceled) // that of a context which is used again says nothing
 	case <-w.mutex.client.shut:
 		return ErrClosed
 	}

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -383,6 +384,95 @@ func TestALockInItsOwnWayHasItsTurn(t *testing.T) {
 			}
 		}
 		require.NoError(t, m.Unlock(ctx))
+	}
+}
+
+// Whose context ends while another Lock of its Mutex is ahead is told why that one has not got it.
+func TestALockBehindAnotherOfItsMutexIsToldWhy(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c, err := Open(t.Context(), Config{Masters: masters.Addrs(), RoundTimeout: 200 * time.Millisecond})
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, c.NewMutex("met", time.Minute).Lock(t.Context()))
+	for i := range 2 {
+		for name, world := range map[string]func(key string) (back func()){
+			"masters are silent": func(string) func() {
+				masters.Pause(0)
+				masters.Pause(1)
+				return func() { masters.Resume(0); masters.Resume(1) }
+			},
+			"another number of permits": func(key string) func() {
+				other := c.NewMutex(key, 3*time.Second, WithPermits(3))
+				require.NoError(t, other.Lock(t.Context()))
+				return func() { require.NoError(t, other.Unlock(t.Context())) }
+			},
+		} {
+			key := fmt.Sprint(name, i) // what was refused lately is looked at first
+			back := world(key)
+			m := c.NewMutex(key, 3*time.Second, WithPermits(4))
+			first := make(chan error, 1)
+			ahead, stop := context.WithCancel(t.Context())
+			go func() { first <- m.Lock(ahead) }()
+			require.Eventually(t, func() bool { return m.turn.failure.Load() != nil }, 10*time.Second, time.Millisecond, name)
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			err := m.Lock(ctx)
+			cancel()
+			require.ErrorIs(t, err, ErrNoQuorum, name)
+			require.ErrorIs(t, err, context.DeadlineExceeded, name)
+			require.NotErrorIs(t, err, ErrHeld, name)
+			stop()
+			require.ErrorIs(t, conntest.Soon(t, "the first ends", first), ErrNoQuorum, name)
+			back()
+			require.Nil(t, m.turn.failure.Load())
+		}
+	}
+}
+
+// A usedAgain context is that of somebody else by now, as those of pools are: it is done, and says no error.
+type usedAgain struct {
+	context.Context
+	done chan struct{}
+}
+
+func (c usedAgain) Done() <-chan struct{} { return c.done }
+
+// Whoever gives up takes no turn from another Lock of its Mutex.
+func TestALockWhoseContextIsUsedAgainTakesNoTurn(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := openedWith(t, Config{Masters: masters.Addrs()})
+	m := c.NewMutex("k", time.Minute, WithShared())
+	for range 2 {
+		require.NoError(t, m.Lock(t.Context()))
+		first := locks(t, m)
+		ctx := usedAgain{t.Context(), make(chan struct{})}
+		close(ctx.done)
+		gaveUp := make(chan error, 1)
+		go func() { gaveUp <- m.Lock(ctx) }()
+		require.Eventually(t, func() bool { return len(gaveUp) == 1 }, 10*time.Second, time.Millisecond)
+		require.ErrorIs(t, <-gaveUp, context.Canceled)
+		require.Empty(t, first)
+		require.NoError(t, m.Unlock(t.Context()))
+		require.Eventually(t, func() bool { return len(first) == 1 }, 10*time.Second, time.Millisecond)
+		require.NoError(t, <-first)
+		require.NoError(t, m.Unlock(t.Context()))
+	}
+}
+
+// An attempt that another of its Mutex was faster than is told so, though the masters have said yes.
+func TestAnAttemptBesideAnotherOfItsMutexIsInItsOwnWay(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := openedWith(t, Config{Masters: masters.Addrs()})
+	m := c.NewMutex("k", time.Minute, WithShared())
+	for range 200 { // most of them meet on the masters
+		results := make(chan error, 2)
+		for range 2 {
+			go func() { results <- m.TryLock(t.Context()) }()
+		}
+		err := errors.Join(<-results, <-results)
+		require.ErrorIs(t, err, ErrHeld)
+		require.NotErrorIs(t, err, ErrSplit)
+		require.ErrorContains(t, err, byThisMutex)
+		require.NoError(t, m.Unlock(t.Context()))
 	}
 }
 

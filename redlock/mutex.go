@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redburst/redburst/redlock/internal/behind"
@@ -31,9 +32,20 @@ type Mutex struct {
 	hold   held.Lock
 	client *Client // see mustClient
 
-	// turn has an element while a Lock is at work: the others of this Mutex wait outside the queues, in the order in which they came,
-	// as what it has is in nobody else's way. It is nil where there is one holder, and for a Mutex that its caller alone has.
-	turn chan struct{}
+	turn *turn // nil where there is one holder, and for a Mutex that its caller alone has
+}
+
+// A turn is had by one Lock of a Mutex whose lock others can have, too. The other Locks wait for it outside the queues, in the order
+// in which they came: what their own Mutex has is in nobody else's way.
+type turn struct {
+	taken   chan struct{}              // it has an element while a Lock has the turn
+	failure atomic.Pointer[RoundError] // of the last attempt of that Lock
+}
+
+// pass ends the turn.
+func (t *turn) pass() {
+	t.failure.Store(nil)
+	<-t.taken
 }
 
 // NewMutex returns a lock on a key. It is not taken yet. The TTL is how long the lock outlives a
@@ -73,7 +85,7 @@ func (c *Client) ownMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 		err = m.refused(errors.New("WithWait is for Client.Do and Client.Acquire: Lock waits until its context ends"))
 	}
 	if s := m.spec(); s.Reader || s.Slotted != nil && s.Slotted.Slots() > 1 {
-		m.turn = make(chan struct{}, 1)
+		m.turn = &turn{taken: make(chan struct{}, 1)}
 	}
 	return m, err
 }

@@ -259,7 +259,7 @@ func TestRevokeWhereAMasterIsSilent(t *testing.T) {
 // Where some readers are revoked and others are not, the error says how many. The error that the Observers were told of stays as it was.
 func TestRevokeOfSomeReadersChangesNoErrorThatWasTold(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
-	c := openedWith(t, Config{Masters: masters.Addrs(), RoundTimeout: 2 * time.Second})
+	c := openedWith(t, Config{Masters: masters.Addrs()})
 	for range 2 {
 		require.NoError(t, c.NewMutex("k", time.Minute, WithShared()).Lock(t.Context()))
 	}

@@ -139,6 +139,9 @@ func (w *wait) lock(ctx, waiting context.Context, try, head bool) (*RoundError, 
 			if a.secondFailed && (last == nil || last.reason != ErrSecond) { // otherwise last says more
 				last = e
 			}
+			if m.turn != nil {
+				m.turn.failure.Store(e)
+			}
 			if e == nil || e.final() || m.standsAside(e) {
 				return e, nil
 			}

@@ -169,11 +169,13 @@ func (k *KeepAlive) Format(s fmt.State, _ rune) {
 // InTheWay reports whether a caller would wait for itself: its context is derived from those of locks of this client that
 // are in the way of a lock with that spec, and are still held. by says who keeps the first of these; empty for KeepAlive.
 // They cannot be released before the caller returns. Readers are not in each other's way, and permits are only if there are
-// no more of them. It does not know of locks that the caller has taken without their context. It allocates nothing.
+// no more of them; but a Mutex has one lock, and is in its own way. It does not know of locks that the caller has taken
+// without their context. It allocates nothing.
 func (ls *Locks) InTheWay(ctx context.Context, s *round.Spec) (by string, is bool) {
 	innermost, n := keepAliveOf(ctx), 0
 	for k := innermost; k != nil; k = keepAliveOf(k.parent) {
-		if k.renewer != &ls.renewer || !k.hold.spec.InTheWayOf(s) || k.lease == nil || !k.lease.Holds(k.epoch, ls.core.Now()) {
+		own := &k.hold.spec == s // it has one lock, whatever others can have
+		if k.renewer != &ls.renewer || !own && !k.hold.spec.InTheWayOf(s) || k.lease == nil || !k.lease.Holds(k.epoch, ls.core.Now()) {
 			continue
 		}
 		first := innermost // a Mutex has one lock, however many KeepAlives that has
@@ -183,7 +185,7 @@ func (ls *Locks) InTheWay(ctx context.Context, s *round.Spec) (by string, is boo
 		if first != k {
 			continue
 		}
-		if n++; n >= s.Slots() {
+		if n++; own || n >= s.Slots() {
 			return k.by, true
 		}
 	}
