@@ -18,8 +18,8 @@ import (
 // A Mutex is a lock on one key, or on several ([WithKeys]). [Client.NewMutex] makes it; the
 // methods of a zero Mutex panic if they need the masters. Any number of goroutines may use it at
 // once, but it is one holder. If two goroutines call Lock on it, the second waits like any other
-// contender for the key; with readers, or several permits, it is in no other's way. Unlock releases what the Mutex holds, whichever goroutine has taken it.
-// So give each holder a Mutex of its own.
+// contender for the key; with readers, or several permits, it is in no other's way. Unlock releases
+// what the Mutex holds, whichever goroutine has taken it. So give each holder a Mutex of its own.
 //
 // TryLock, Lock, Extend and Unlock on a Mutex that is reused allocate nothing if they succeed and
 // the key has at most 512 bytes (several keys together: somewhat less), as no large buffers are
@@ -84,7 +84,7 @@ func (c *Client) ownMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 	if err == nil && o.bounded {
 		err = m.refused(errors.New("WithWait is for Client.Do and Client.Acquire: Lock waits until its context ends"))
 	}
-	if s := m.spec(); s.Reader || s.Slotted != nil && s.Slotted.Slots() > 1 {
+	if s := m.spec(); s.Reader || s.Slots() > 1 {
 		m.turn = &turn{taken: make(chan struct{}, 1)}
 	}
 	return m, err
