@@ -296,6 +296,33 @@ for j = 1, ARGV[1] do redis.call('ZADD', KEYS[1], 9999999999999, 'svc-a/ABCDEFGH
 	}
 }
 
+// A set that was made to last for ever says nothing of its readers. One whom only one other master names may hold the lock: not all are
+// said to be revoked.
+func TestRevokeOfAReaderInASetThatDoesNotExpireSaysSo(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := openOn(t, masters, nil)
+	var all []*redlock.Mutex
+	for range 2 {
+		m := c.NewMutex("lock:k", time.Minute, redlock.WithShared())
+		require.NoError(t, m.Lock(t.Context()))
+		all = append(all, m)
+	}
+	settled(t, c)
+	_, err := masters.Do(2, "ZREM", "lock:k", all[1].Token())
+	require.NoError(t, err)
+	_, err = masters.Do(0, "PERSIST", "lock:k")
+	require.NoError(t, err)
+	for range 2 {
+		err = c.Revoke(t.Context(), "lock:k", reason, redlock.WithShared())
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.ErrorContains(t, err, "1 of it revoked; the masters that answered do not know of all")
+	}
+	require.ErrorIs(t, all[0].Extend(t.Context()), redlock.ErrRevoked)
+	_, err = masters.Do(1, "PERSIST", "lock:k")
+	require.NoError(t, err)
+	require.ErrorIs(t, c.Revoke(t.Context(), "lock:k", reason, redlock.WithShared()), redlock.ErrNotHeld, "a majority says that it is no lock")
+}
+
 // Who is revoked lets go of the lock, and leaves nothing there, though its work says that it is done.
 func TestARevokedLockIsNotLeftThere(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
