@@ -94,7 +94,8 @@
 //     its key within that time, before the late one has set it. The proof is in
 //     internal/quorum/suspect.go.
 //  4. KeepAlive's context ends at the end of the validity at the latest: its timer is set before
-//     a renewal is sent.
+//     a renewal is sent. No timer counts a suspend of the machine. So it sleeps for a second at
+//     most, and whoever asks the context has it look at the clock.
 //  5. Unlock returns nil if a quorum deleted the key, or has it still, [ErrNotHeld] only if the lock had ended
 //     before, and [ErrNoQuorum], or the context's error, if the masters did not answer.
 //  6. A master that does not know a script is sent its text once: no loop. Where the server has a

@@ -264,6 +264,33 @@ func TestLookingAtTheContextDoesNotNeedTheTimer(t *testing.T) {
 	}
 }
 
+// Who waits for the end, and does not look, learns of a suspend within a second, however long the TTL is: of the first lock of a client,
+// and of one that came when others were there.
+func TestWhoWaitsForTheEndLearnsOfASuspend(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		for range 2 {
+			var all []<-chan struct{}
+			for _, key := range []string{"a", "b"} {
+				m := c.NewMutex(key, time.Hour)
+				require.NoError(t, m.TryLock(t.Context()))
+				held, _ := m.KeepAlive(t.Context())
+				all = append(all, held.Done())
+			}
+			time.Sleep(10 * time.Minute)
+			r.suspend(time.Hour)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			for _, over := range all {
+				select {
+				case <-over:
+				default:
+					require.Fail(t, "the lock is over, and its context is not")
+				}
+			}
+		}
+	})
+}
+
 func TestExtendMovesTheContextsDeadline(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m := taken(t, c)

@@ -24,7 +24,7 @@
 // drift and a late timer. etcd counts the TTL from a later moment, so nobody else has the lock before
 // that. (The Done channel of concurrency.Session closes later than that.) The clock goes on while the machine
 // is suspended. Wherever a context is asked for Done or Err, it looks at the clock; a
-// goroutine that is blocked in Done meanwhile is woken by a timer that did not go on.
+// goroutine that is blocked in Done meanwhile is woken within a second after it.
 //
 // A leader that was replaced, and does not know it yet, still answers renewals. So a renewal counts only
 // if a linearizable read confirms it, which is sent after it was answered and was answered in the

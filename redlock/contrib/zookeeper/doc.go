@@ -35,7 +35,7 @@
 //
 // ZooKeeper counts the timeout from a later moment, so nobody else has the lock before that. The clock
 // goes on while the machine is suspended. Wherever a context is asked for Done or Err, it looks at the clock; a
-// goroutine that is blocked in Done meanwhile is woken by a timer that did not go on. If ZooKeeper says that the session
+// goroutine that is blocked in Done meanwhile is woken within a second after it. If ZooKeeper says that the session
 // is over, all contexts end at once.
 //
 // It is assumed that the servers' clocks run at most 1 % faster than ours, that a quarter of the timeout

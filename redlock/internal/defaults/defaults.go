@@ -1,4 +1,4 @@
-// Package defaults has those defaults and bounds of redlock.Config that its command and the rooms need to know, too.
+// Package defaults has those defaults and bounds that redlock.Config, its command and the rooms have in common.
 package defaults
 
 import "time"
@@ -14,6 +14,10 @@ const MaxTTL = 100 * 365 * 24 * time.Hour
 
 // MaxRoundTimeout is the longest that a round waits.
 const MaxRoundTimeout = 500 * time.Millisecond
+
+// LongestSleep is the longest for which a timer is set at whose end a lock is over. A timer does not count the time for which the
+// machine is suspended, and a lock does.
+const LongestSleep = time.Second
 
 const (
 	minRoundTimeout = 20 * time.Millisecond

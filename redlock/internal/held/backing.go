@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/defaults"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 )
 
@@ -146,7 +147,7 @@ func (r *renewer) setBacking(h *Lock, token []byte, b *backing) bool {
 	h.backing, h.fence, h.takenAt = b, fence, now
 	b.until = h.until
 	b.unwatch = context.AfterFunc(b.ctx, func() { r.secondOver(h, b) })
-	b.timer = time.AfterFunc(b.until-now, func() { r.secondOver(h, b) })
+	b.timer = time.AfterFunc(min(b.until-now, defaults.LongestSleep), func() { r.secondOver(h, b) })
 	return true
 }
 
@@ -161,7 +162,7 @@ func (r *renewer) secondOver(h *Lock, b *backing) {
 		return
 	}
 	if left := b.until - r.core.Now(); left > 0 && !b.lost() {
-		b.timer.Reset(left)
+		b.timer.Reset(min(left, defaults.LongestSleep))
 		h.mu.Unlock()
 		return
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/defaults"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/round"
 	"github.com/redburst/redburst/redlock/internal/tracking"
@@ -408,7 +409,7 @@ func (r *renewer) giveBackPending(h *Lock) {
 	}
 }
 
-// arm sets the timer to the next event. A timer that is set counts as one of running. r.mu is held.
+// arm sets the timer to the next event, or earlier (see LongestSleep). A timer that is set counts as one of running. r.mu is held.
 func (r *renewer) arm(now time.Duration) {
 	var d time.Duration
 	switch {
@@ -418,7 +419,7 @@ func (r *renewer) arm(now time.Duration) {
 		}
 		return
 	case len(r.ready) == 0 || r.sending >= maxSending:
-		d = max(0, r.heap[0].next-now)
+		d = min(max(0, r.heap[0].next-now), defaults.LongestSleep)
 	}
 	if r.timer == nil {
 		r.running.Add(1)

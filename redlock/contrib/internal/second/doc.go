@@ -11,7 +11,7 @@
 //     answered, less 1 % and 12 ms for clock drift and a late timer. The deadline moves only
 //     while it has not passed: a session that is over is not revived.
 //  2. The clock is clock.Now, which counts a suspend. A timer ends the contexts at the deadline. As timers do
-//     not count a suspend, Done and Err look at the clock, too.
+//     not count a suspend, it looks at the clock every second, and so do Done and Err.
 //  3. An entry whose Enter has failed, for whatever reason, is given up in the background: again and
 //     again, until the store says that it is not there and never will be, or the session is over. A
 //     session that is over is renewed no more.

@@ -80,6 +80,11 @@ func TestSuspendEndsTheContext(t *testing.T) {
 				return false
 			}
 		},
+		"who waits for Done": func(ctx context.Context) bool {
+			time.Sleep(time.Second) // the context is not asked
+			synctest.Wait()
+			return ctx.(*held).Context.Err() != nil
+		},
 		"a new lock": nil,
 	} {
 		t.Run(name, func(t *testing.T) {

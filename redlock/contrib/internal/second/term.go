@@ -38,7 +38,7 @@ func newTerm(parent context.Context, clock func() time.Duration, until time.Dura
 	t.ctx, t.cancel = context.WithCancelCause(parent)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.timer = time.AfterFunc(until-clock(), t.fire)
+	t.timer = time.AfterFunc(t.sleep(), t.fire)
 	context.AfterFunc(t.ctx, func() { t.timer.Stop() })
 	return t
 }
@@ -50,21 +50,24 @@ func (t *term) extend(until time.Duration) {
 	defer t.mu.Unlock()
 	if t.ctx.Err() == nil && until > t.until {
 		t.until = until
-		t.timer.Reset(until - t.clock())
+		t.timer.Reset(t.sleep())
 	}
 }
+
+// sleep is for how long the timer may sleep. t.mu is held.
+func (t *term) sleep() time.Duration { return min(t.until-t.clock(), defaults.LongestSleep) }
 
 // end ends the term for that reason, unless it is over already.
 func (t *term) end(cause error) { t.cancel(cause) }
 
-// fire is what the timer does. It may be early, by a clock that is not ours.
+// fire is what the timer does. It may be early.
 func (t *term) fire() {
 	if t.over() {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.timer.Reset(t.until - t.clock())
+	t.timer.Reset(t.sleep())
 }
 
 // check ends the term if its time is over, whatever its timer thinks.
