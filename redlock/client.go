@@ -340,11 +340,20 @@ func (c *Client) meet(ctx context.Context, said func(addr string, of behind.Mast
 	return met.Wait
 }
 
-// The doors of package behind, but for those of holders.go and mutex.go.
+// The doors of package behind.
 func init() {
+	behind.OfHolder = func(h any) *behind.Holder { return &h.(*Holder).more }
 	behind.OfEvent = func(e any) *behind.Event { return &e.(*Event).more }
 	behind.OfMaster = func(m any) *behind.Master { return &m.(*MasterStats).more }
 	behind.OfStats = func(s any) *behind.Stats { return &s.(*Stats).more }
+	behind.TokenFrom = held.TokenFrom
+	behind.Tell = func(of any, ctx context.Context, key string) bool {
+		c, ok := of.(*Client)
+		if !ok {
+			c = of.(*Mutex).mustClient()
+		}
+		return c.events.tell(ctx, behind.Note, key)
+	}
 }
 
 // Close ends the connections and returns when nothing of the client is left. Every call that

@@ -72,10 +72,6 @@ type Holder struct {
 	more behind.Holder
 }
 
-func init() {
-	behind.OfHolder = func(h any) *behind.Holder { return &h.(*Holder).more }
-}
-
 // A LockWaiter is one process that waits in line for a lock. There can be more waiters in the process.
 type LockWaiter struct {
 	Owner  string        // Config.Owner, or WithOwner: a hint. Empty if it has published none

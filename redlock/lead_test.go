@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/stretchr/testify/require"
 )
@@ -82,12 +83,14 @@ func TestOneLeadsAfterTheOther(t *testing.T) {
 		for _, c := range all {
 			wg.Go(func() {
 				err := c.Lead(ctx, "k", ttl, func(ctx context.Context) error {
-					began := r.now()
+					began, token := r.now(), behind.TokenFrom(ctx)
+					require.True(t, strings.HasPrefix(token, c.owner+"/"))
 					select {
 					case <-ctx.Done():
 					case <-time.After(5 * ttl):
 					}
 					past.write(reign{c.owner, FenceFrom(ctx), began, r.now()})
+					require.Contains(t, []string{token, ""}, behind.TokenFrom(ctx), "never another's")
 					return nil
 				})
 				require.ErrorIs(t, err, context.Canceled)

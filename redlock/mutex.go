@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/internal/held"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/quorum"
@@ -159,16 +158,6 @@ const mutexPrefix = "redlock: mutex "
 // refused makes the error of a Mutex that cannot be used.
 func (m *Mutex) refused(why error) error {
 	return fmt.Errorf(mutexPrefix+"%s: %w", kind.Quoted(m.spec().Key), why)
-}
-
-func init() {
-	behind.Tell = func(of any, ctx context.Context, key string) bool {
-		c, ok := of.(*Client)
-		if !ok {
-			c = of.(*Mutex).mustClient()
-		}
-		return c.events.tell(ctx, behind.Note, key)
-	}
 }
 
 // spec returns what never changes once the Mutex is made.

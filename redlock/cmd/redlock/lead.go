@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/spf13/cobra"
 )
 
@@ -183,11 +184,7 @@ func (l *leader) whileLeading(ctx context.Context, signals chan<- os.Signal) err
 		defer cancel()
 	}
 	fence := redlock.FenceFrom(ctx)
-	token := ""
-	if lock, err := l.client.Holders(ctx, l.key); err == nil && lock.Held { // for the command alone
-		token = lock.Holders[0].Token.Reveal()
-	}
-	p, err := startProcess(l.path, l.argv, l.environment(l.key, token, fence), func() bool { return leads.Err() == nil && ctx.Err() == nil }, signals)
+	p, err := startProcess(l.path, l.argv, l.environment(l.key, behind.TokenFrom(ctx), fence), func() bool { return leads.Err() == nil && ctx.Err() == nil }, signals)
 	switch {
 	case err == errOver: // meanwhile
 		return nil

@@ -132,6 +132,8 @@ var (
 	OfHolder func(h any) *Holder
 	// OfStats returns the rest of a *redlock.Stats.
 	OfStats func(s any) *Stats
+	// TokenFrom returns the token of the lock whose context this is, as redlock.FenceFrom does its fence; empty if it is of none.
+	TokenFrom func(ctx context.Context) string
 	// Tell has the Observers of the client of a *redlock.Mutex or a *redlock.Client told of a Note with that context and
 	// key, after all that has happened before. It reports false if nobody is told, as the client is closed or has no
 	// Observer. So an Observer that keeps something of an operation, such as its span, can know when it has heard all of it.

@@ -15,13 +15,20 @@ import (
 // be late by about one time slice of the runtime, which is as long.
 const maxMargin = 10 * time.Millisecond
 
-// fenceKey is the key under which a context has its fence.
-type fenceKey struct{}
-
 // FenceFrom returns the fence of the lock that a context belongs to; 0 if it has none, or belongs to no lock.
 func FenceFrom(ctx context.Context) uint64 {
-	fence, _ := ctx.Value(fenceKey{}).(uint64)
-	return fence
+	if k := keepAliveOf(ctx); k != nil {
+		return k.fence
+	}
+	return 0
+}
+
+// TokenFrom returns the token of the lock that a context belongs to; empty if it belongs to none, or the lock is over.
+func TokenFrom(ctx context.Context) string {
+	if k := keepAliveOf(ctx); k != nil {
+		return k.hold.Token()
+	}
+	return ""
 }
 
 // keepAliveKey is the key under which a context has the innermost KeepAlive that it is derived from.
@@ -101,12 +108,9 @@ func (k *KeepAlive) checkDeadline() {
 	}
 }
 
-// Value gives FenceFrom the fence of this lock. It hides the fence of another lock, whose context is the parent.
+// Value hides the lock whose context is the parent: FenceFrom is to return the fence of this one.
 func (k *KeepAlive) Value(key any) any {
-	switch key {
-	case fenceKey{}:
-		return k.fence
-	case keepAliveKey{}:
+	if key == (keepAliveKey{}) {
 		return k
 	}
 	return k.parent.Value(key)
