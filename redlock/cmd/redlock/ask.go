@@ -101,7 +101,9 @@ func (p *probe) row(ctx context.Context, what, key, queue string) (row census.Ro
 
 func (a *answer) noteAgreed(marks []census.Holder) {
 	for _, mark := range marks {
-		a.agreed, _ = strconv.Atoi(mark.Token.Reveal())
+		if n, err := strconv.Atoi(mark.Token.Reveal()); err == nil && 0 < n && n <= kind.MaxPermits {
+			a.agreed = n
+		}
 	}
 }
 

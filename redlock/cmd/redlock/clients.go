@@ -290,6 +290,10 @@ func writeClients(t *terminal, on []connected, own string, all []finding) {
 			silent = append(silent, conn.Printable(c.address))
 		}
 	}
+	most := ""
+	if len(lists) > 0 {
+		most = conn.Printable(lists[0].list) // the masters name it
+	}
 	switch {
 	case len(silent) > 0:
 		t.say("", yellow, fmt.Sprintf("%s with a list of masters: who is connected to %s, and with which list, is not known.",
@@ -297,12 +301,12 @@ func writeClients(t *terminal, on []connected, own string, all []finding) {
 	case len(lists) == 0:
 		t.printf("No client with a list of masters is connected.\n")
 	case len(all) > 0:
-		t.printf("%d of %s with a list of masters have %s.\n", len(lists[0].clients), plural(total(lists), "client"), lists[0].list)
-	case lists[0].list == own:
+		t.printf("%d of %s with a list of masters have %s.\n", len(lists[0].clients), plural(total(lists), "client"), most)
+	case most == own:
 		t.printf("%s\n", t.paint(green, fmt.Sprintf("%s with a list of masters: all have yours, %s.", plural(total(lists), "client"), own)))
 	default:
 		t.printf("%s\n", t.paint(green, fmt.Sprintf("%s with a list of masters: all have %s, which is yours (%s) written in another way.",
-			plural(total(lists), "client"), lists[0].list, own)))
+			plural(total(lists), "client"), most, own)))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -127,7 +128,7 @@ func writeFindings(t *terminal, inspections []*inspection, all []finding) {
 		t.printf("\n")
 		f.write(t, len(inspections))
 	}
-	fit := counted(inspections, func(e *inspection) bool { return e.err == nil })
+	fit := counted(inspections, (*inspection).fit)
 	needed := quorum.Majority(len(inspections))
 	t.printf("\n%d of %s can be used, a lock needs %d.", fit, plural(len(inspections), "master"), needed)
 	switch {
@@ -152,6 +153,13 @@ func writeFindings(t *terminal, inspections []*inspection, all []finding) {
 		t.say("", plain, fmt.Sprintf("%d of %s did not say who is connected: whether all clients have one list of masters is not known (see redlock clients).",
 			n, plural(len(inspections), "master")))
 	}
+}
+
+// fit reports whether it gives locks, for all that is known: SET may have been refused for the key that was tried alone.
+func (e *inspection) fit() bool {
+	said, refuses := e.refusal["SET"]
+	ofKey := said.code == "WRONGTYPE" || said.code == "NOPERM" && strings.Contains(said.text, "key")
+	return e.err == nil && (!refuses || ofKey)
 }
 
 // counted is of how many masters something is true.

@@ -142,7 +142,7 @@ func (e *inspection) findRefusals(add adder) {
 		remedy := "make it accept writes"
 		switch {
 		case code == "NOPERM" && strings.Contains(said.text, "key"):
-			remedy = "let the user of the locks have the keys: ACL SETUSER … ~" + e.prefix + "*, or name a key that it may use with --try"
+			remedy = "name a key that the user of the locks may use, with --try; or let it have these keys: ACL SETUSER … ~" + e.pattern()
 		case code == "NOPERM" && command == "TIME":
 			remedy = "let the user run TIME, so that its clock can be examined: ACL SETUSER … +time"
 		case code == "NOPERM":
@@ -154,6 +154,8 @@ func (e *inspection) findRefusals(add adder) {
 			remedy = "see its log: it cannot write to its disk; if it refuses although it can again, CONFIG SET appendonly no, and then yes"
 		case code == "MISCONF":
 			remedy = "see its log: it cannot write to its disk"
+		case code == "NOREPLICAS" && groupOf(e.address) != "":
+			remedy = "start its replica again: min-replicas-to-write keeps a master that is cut off from giving locks"
 		case code == "NOREPLICAS":
 			remedy = "CONFIG SET min-replicas-to-write 0: a master of a lock needs no replicas"
 		case code == "WRONGTYPE":
@@ -233,8 +235,12 @@ func (e *inspection) findForgetting(add adder, ttl time.Duration) {
 // findReplay looks for a user default that may not do all: see readDefaultUser.
 func (e *inspection) findReplay(add adder) {
 	if aof := e.aof(); e.replay == "not all" && aof != "off" {
+		first := ""
+		if e.user == defaultUser {
+			first = "log in as another user, everywhere, with a user for the locks and an administrator: docs/masters.md has them; then "
+		}
 		add(wrong, "forgets in a restart what a script wrote by several commands (fences, several keys, readers, permits): its append-only file is replayed as the user default, who may not do all",
-			"ACL SETUSER default off resetpass ~* +@all, and so in its aclfile; nobody can log in as a user who is off")
+			first+"ACL SETUSER default off resetpass ~* +@all, and so in its aclfile; nobody can log in as a user who is off")
 	}
 }
 
@@ -400,11 +406,13 @@ func findNumber(inspections []*inspection) []finding {
 func findSharedHosts(inspections []*inspection) (all []finding) {
 	hosts := map[string][]string{}
 	for _, e := range inspections {
-		host := hostOf(e.address)
-		hosts[host] = append(hosts[host], e.address)
+		if host, known := e.host(); known {
+			hosts[host] = append(hosts[host], e.address)
+		}
 	}
 	for _, e := range inspections {
-		if masters := hosts[hostOf(e.address)]; len(masters) > 1 && masters[0] == e.address {
+		host, _ := e.host()
+		if masters := hosts[host]; len(masters) > 1 && masters[0] == e.address {
 			all = append(all, finding{risky, "are on one host, and fail together with it", "use a machine for each", masters})
 		}
 	}
@@ -420,17 +428,19 @@ func groupOf(address string) string {
 	return addr.Group()
 }
 
-// hostOf is the host of an address; "" for a Unix socket.
-func hostOf(address string) string {
-	addr, err := conn.ParseAddress(address)
+// host is the host of the master; "" for a Unix socket. Of a group or a cluster it is that of the server that has the locks now,
+// if it is known.
+func (e *inspection) host() (host string, known bool) {
+	addr, err := conn.ParseAddress(e.address)
 	if err != nil {
-		return ""
+		return "", false
 	}
-	host, _, err := net.SplitHostPort(addr.Endpoint())
-	if err != nil {
-		return ""
+	at := addr.Endpoint()
+	if addr.Group() != "" || addr.Cluster() {
+		at = e.server.Endpoint
 	}
-	return host
+	host, _, _ = net.SplitHostPort(at)
+	return host, at != ""
 }
 
 func findVersions(inspections []*inspection) []finding {

@@ -418,6 +418,52 @@ func TestDoctorSendsTheReaderOfASentinelToItsGroup(t *testing.T) {
 	require.Contains(t, requireFinding(t, d, wrong, "it is a Sentinel", one).Remedy, "sentinel://")
 }
 
+// What a remedy takes away must not be what keeps the locks, or those who use them, from harm.
+func TestARemedyDoesNoHarm(t *testing.T) {
+	remedies := func(e *inspection) (all []string) {
+		add := func(_ level, _, remedy string) { all = append(all, remedy) }
+		e.findRefusals(add)
+		e.findReplay(add)
+		return all
+	}
+	refuses := func(address, code, text string) *inspection {
+		return &inspection{address: address, refusal: map[string]refusal{"SET": {code, text}}}
+	}
+	require.Contains(t, remedies(refuses("a:1", "NOREPLICAS", ""))[0], "min-replicas-to-write 0")
+	group := remedies(refuses("sentinel://a:1,b:1,c:1/g", "NOREPLICAS", ""))[0]
+	require.Contains(t, group, "start its replica again")
+	require.NotContains(t, group, "min-replicas-to-write 0")
+
+	e := refuses("a:1", "NOPERM", "no permissions to access a key")
+	require.Contains(t, remedies(e)[0], "ACL SETUSER … ~lock:*")
+	e.prefix = "app:"
+	require.Contains(t, remedies(e)[0], "ACL SETUSER … ~app:*")
+
+	e = &inspection{address: "a:1", user: "locker", replay: "not all", config: map[string]string{"appendonly": "yes"}}
+	require.Regexp(t, "^ACL SETUSER default off", remedies(e)[0])
+	e.user = defaultUser
+	require.Regexp(t, "^log in as another user.*; then ACL SETUSER default off", remedies(e)[0])
+}
+
+// A master that refuses the SET of a lock is none that can be used, though all else is well.
+func TestAMasterThatRefusesLocksCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	masters := durable(t, 3)
+	for i := range 2 {
+		_, err := masters.Do(i, "CONFIG", "SET", "maxmemory", "1")
+		require.NoError(t, err)
+	}
+	exit, stdout, _ := doctor(t, []string{mastersEnv(masters)})
+	require.Equal(t, exitNo, exit)
+	require.Contains(t, stdout, "1 of 3 masters can be used, a lock needs 2. Nobody gets a lock.")
+	for code, of := range map[string]string{"WRONGTYPE": "", "NOPERM": "no permissions to access a key"} {
+		require.True(t, (&inspection{refusal: map[string]refusal{"SET": {code, of}}}).fit(), "another key may be fit")
+	}
+	require.False(t, (&inspection{refusal: map[string]refusal{"SET": {"NOPERM", "no permissions to run the 'set' command"}}}).fit())
+	require.True(t, (&inspection{refusal: map[string]refusal{"TIME": {"NOPERM", ""}}}).fit())
+	require.False(t, (&inspection{err: errors.New("down")}).fit())
+}
+
 func TestFindingsAboutTheFleet(t *testing.T) {
 	server := func(address, version string) *inspection {
 		return &inspection{address: address, server: conn.Server{RunID: address, Version: version, Uptime: time.Hour},
@@ -435,6 +481,21 @@ func TestFindingsAboutTheFleet(t *testing.T) {
 	require.Equal(t, []string{"risky 2 masters: if either fails, nobody gets a lock: that is worse than one master, where only one can fail"}, whats(a, b))
 	require.Equal(t, []string{"risky have different major versions"}, whats(a, b, server("d:1", "6.2.0")))
 	require.Equal(t, []string{"risky are on one host, and fail together with it"}, whats(a, b, server("a:2", "7.0.0")))
+	require.Equal(t, []string{"risky are on one host, and fail together with it"}, whats(server("/run/a.sock", "7.0.0"), b, server("/run/b.sock", "7.0.0")))
+	lead := func(address, at string) *inspection {
+		e := server(address, "7.0.0")
+		e.server.Endpoint, e.config["min-replicas-to-write"] = at, "1"
+		return e
+	}
+	groups := func(at ...string) (all []*inspection) {
+		for i, at := range at {
+			all = append(all, lead(fmt.Sprintf("sentinel://a:1,b:1,c:1/g%d", i), at))
+		}
+		return all
+	}
+	require.Empty(t, whats(groups("a:7000", "b:7000", "c:7000")...), "the sentinels are on the same hosts, and their masters are not")
+	require.Empty(t, whats(groups("a:7000", "b:7000", "")...), "nobody knows")
+	require.Equal(t, []string{"risky are on one host, and fail together with it"}, whats(groups("a:7000", "b:7000", "a:7001")...))
 	down := &inspection{address: "d:1", err: errors.New("d:1: connect: no route")}
 	require.Equal(t, []string{"wrong cannot be used: connect: no route"}, whats(a, b, down))
 }

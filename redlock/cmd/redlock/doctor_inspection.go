@@ -20,6 +20,7 @@ import (
 // An inspection is what was learnt of one master.
 type inspection struct {
 	address string
+	user    string // with which it is spoken to
 	prefix  string // in front of every key on the master
 	err     error  // why it could not be examined; nil if it could
 	speaks  string // "TLS" or "plain text" if we spoke the other; else ""
@@ -39,7 +40,7 @@ type inspection struct {
 // inspect asks the master at address for all that matters to a lock. It takes about
 // as long as span. It takes the lock of key there for a moment if it is free.
 func inspect(ctx context.Context, address string, opt conn.Options, durable bool, key string, span time.Duration) *inspection {
-	e := &inspection{address: conn.Redact(address), prefix: opt.ClusterKey, durable: durable}
+	e := &inspection{address: conn.Redact(address), user: userOf(address, opt), prefix: opt.ClusterKey, durable: durable}
 	e.on = connected{address: e.address, err: errors.New("not asked")}
 	opt.ClientName, opt.Tracking = probeName("doctor"), true
 	opt.Witness = kind.WitnessKey(opt.ClusterKey)
@@ -55,7 +56,7 @@ func inspect(ctx context.Context, address string, opt conn.Options, durable bool
 	e.server = p.Server()
 	for _, look := range []func(context.Context, *probe) error{
 		e.readConfiguration,
-		func(ctx context.Context, p *probe) error { return e.readPasswords(ctx, p, userOf(address, opt)) },
+		e.readPasswords,
 		e.readDefaultUser,
 		e.readClients,
 		func(ctx context.Context, p *probe) error { return e.tryLock(ctx, p, key) },
@@ -208,7 +209,7 @@ var passwords = []string{"requirepass", "masterauth", "tls-key-file-pass", "tls-
 
 // readPasswords finds out whether CONFIG GET shows passwords to the user. It keeps none. The user default
 // has logged in with the requirepass, and often the masterauth is the same.
-func (e *inspection) readPasswords(ctx context.Context, p *probe, user string) error {
+func (e *inspection) readPasswords(ctx context.Context, p *probe) error {
 	var commands [][]string
 	for _, name := range passwords {
 		commands = append(commands, []string{"CONFIG", "GET", name})
@@ -226,14 +227,14 @@ func (e *inspection) readPasswords(ctx context.Context, p *probe, user string) e
 		elems.Next()
 		value, _ := elems.Next()
 		password := string(value.Bytes())
-		if i == 0 && user == defaultUser {
+		if i == 0 && e.user == defaultUser {
 			known = password
 		}
 		if password != "" && password != known {
 			e.shows = append(e.shows, passwords[i])
 		}
 	}
-	e.mayShow = user != defaultUser
+	e.mayShow = e.user != defaultUser
 	return nil
 }
 

@@ -185,11 +185,11 @@ func readRecord(name string) (*record.Record, error) {
 	if isURL(name) {
 		ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
 		defer cancel()
+		var answer *http.Response
 		q, err := http.NewRequestWithContext(ctx, http.MethodGet, name, nil)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			answer, err = http.DefaultClient.Do(q)
 		}
-		answer, err := http.DefaultClient.Do(q)
 		if whole := (*url.Error)(nil); errors.As(err, &whole) {
 			return nil, whole.Err // the rest is the address
 		}

@@ -184,4 +184,9 @@ func TestExplainDistrustsAServer(t *testing.T) {
 		require.NotContains(t, stderr, "secret")
 		t.Log(stderr)
 	}
+	for _, address := range []string{"http://user:sec/ret@host/?key=secret", "http://user:%secret@host/"} {
+		status, _, stderr := do(t, nil, "explain", address)
+		require.Equal(t, exitUsage, status, stderr)
+		require.NotContains(t, stderr, "sec")
+	}
 }

@@ -86,6 +86,50 @@ func TestAMasterThatQuotesThePassword(t *testing.T) {
 	}
 }
 
+// A client names itself as it likes: it drives no terminal.
+func TestANameDrivesNoTerminal(t *testing.T) {
+	t.Parallel()
+	const name = "redlock/%1B[2Jcmd/%1B[2Jv1/3-%1B%5D0%3Bx%07%1B%5B2J/%1B[2Jme"
+	addr := liar(t, func(args []string) string {
+		if len(args) > 1 && args[0]+" "+args[1] == "CLIENT LIST" {
+			return bulk("name=" + name + " addr=a:1\n")
+		}
+		return ""
+	})
+	other := liar(t, func(args []string) string {
+		if len(args) > 1 && args[0]+" "+args[1] == "CLIENT LIST" {
+			return bulk("name=" + name + " addr=a:1\nname=redlock/cmd/v1/3-a/you addr=b:1\n")
+		}
+		return ""
+	})
+	for _, masters := range []string{addr, other} {
+		for _, args := range [][]string{{"clients"}, {"clients", "--json"}, {"doctor"}} {
+			_, stdout, stderr := do(t, []string{"REDLOCK_MASTERS=" + masters}, args...)
+			require.NotRegexp(t, "[\x1b\x07]", stdout+stderr, args)
+			require.Contains(t, stdout, "1b", args)
+		}
+	}
+}
+
+// How many permits there are, a master says as it likes: nobody counts them one by one.
+func TestAnAbsurdNumberOfPermits(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	for i := range masters.N() {
+		for _, key := range []string{"{k}:permits", "{lock:k}:permits"} {
+			_, err := masters.Do(i, "SET", key, "9223372036854775807")
+			require.NoError(t, err)
+		}
+	}
+	for _, key := range []string{"k", "lock:k"} {
+		exit, stdout, stderr := do(t, []string{mastersEnv(masters)}, "revoke", key, "--reason", "why", "--wait", "0")
+		require.Equal(t, exitNo, exit, stderr)
+		require.Contains(t, stdout+stderr, "nobody holds")
+		_, stdout, _ = do(t, []string{mastersEnv(masters)}, "status", key)
+		require.NotContains(t, stdout, "9223372036854775807")
+	}
+}
+
 // callsItself is a master that says the password in the words with which it describes itself and its clients, escaped or not.
 func callsItself(t *testing.T, password string) (addr string) {
 	escaped := strings.ReplaceAll(password, "-", "%2D")

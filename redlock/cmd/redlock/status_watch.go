@@ -20,8 +20,10 @@ type watchEvent struct {
 	State state  `json:"state"`
 	Owner string `json:"owner,omitempty"`
 	Other string `json:"other,omitempty"` // what the key is, if it is no lock
-	Fence uint64 `json:"fence,omitempty"`
-	Error string `json:"error,omitempty"`
+
+	Lingers bool   `json:"lingers,omitempty"` // it is only left there (--min-hold), and nobody runs it
+	Fence   uint64 `json:"fence,omitempty"`
+	Error   string `json:"error,omitempty"`
 }
 
 func newWatchEvent(key string, l redlock.LockInfo, err error) watchEvent {
@@ -30,7 +32,8 @@ func newWatchEvent(key string, l redlock.LockInfo, err error) watchEvent {
 	case err != nil:
 		s.State, s.Error = unknown, err.Error()
 	case l.Held:
-		s.State, s.Owner, s.Other = held, l.Holders[0].Owner, behind.OfHolder(&l.Holders[0]).Other
+		h := &l.Holders[0]
+		s.State, s.Owner, s.Other, s.Lingers = held, h.Owner, behind.OfHolder(h).Other, h.Left
 	}
 	return s
 }
@@ -42,6 +45,8 @@ func (s watchEvent) String() string {
 		return text + ", " + s.Error
 	case s.State != held:
 		return text
+	case s.Lingers:
+		text = fmt.Sprintf("%s  %s: left by %s, and nobody runs it", timeText(s.Time), s.Key, cmp.Or(s.Owner, nameless))
 	default:
 		text += " by " + cmp.Or(s.Owner, s.Other, nameless)
 	}

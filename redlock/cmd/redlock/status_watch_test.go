@@ -67,6 +67,19 @@ func TestStatusWatchTellsOfEachChange(t *testing.T) {
 	w.endBy(syscall.SIGTERM)
 }
 
+// A job that is over has left its lock there: nobody is said to have taken it.
+func TestStatusWatchTellsOfALockThatIsLeftThere(t *testing.T) {
+	t.Parallel()
+	_, env := started(t, 3)
+	w, j := begin(t, env, "status", "--watch", "a").awaitStdout("  a: free\n"), begin(t, env, "status", "--watch", "--json", "a").awaitStdout("\n")
+	job := []string{"run", atOnce, "--owner", "me", "--min-hold", "10h", "a", "--", "true"}
+	status, _, stderr := do(t, env, job...)
+	require.Zero(t, status, stderr)
+	w.awaitStdout("  a: left by me, and nobody runs it, fence ")
+	j.awaitStdout(`"lingers":true,"fence":`)
+	require.NotRegexp(t, "(?s)left by.*held by", w.out.String())
+}
+
 func TestStatusWatchWritesJSON(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)

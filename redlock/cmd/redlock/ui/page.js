@@ -161,7 +161,8 @@ function show(id) {
     const c = JSON.parse(e.data);
     let text = (found ? 'looked at ' : 'changed at ') + clock(c.time).slice(11) + ': ' + c.state;
     found = false;
-    if (c.state === 'held') text += ' by ' + (c.owner || c.other || 'somebody who left no name');
+    if (c.lingers) text = text.replace(/held$/, 'left by ' + (c.owner || 'somebody who left no name') + ', and nobody runs it');
+    else if (c.state === 'held') text += ' by ' + (c.owner || c.other || 'somebody who left no name');
     if (c.fence) text += ', fence ' + c.fence;
     if (c.error) text += ', ' + c.error;
     $('changes').prepend(make('li', text));
