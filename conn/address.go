@@ -84,49 +84,28 @@ func ParseAddress(s string) (Address, error) {
 // String returns the canonical spelling of the address, without the credentials. [ParseAddress]
 // makes the same address of it, without credentials.
 func (a Address) String() string {
-	if a.isZero() {
-		return "(none)"
-	}
-	if a.group != "" {
-		s := "sentinel://"
-		if a.tls {
-			s = "sentinels://"
-		}
-		s += a.sentinels + "/" + url.PathEscape(a.group)
-		if a.db != 0 {
-			s += "?db=" + strconv.Itoa(a.db)
-		}
-		return s
-	}
-	if a.nodes != "" {
-		s := "cluster://"
-		if a.tls {
-			s = "clusters://"
-		}
-		s += a.nodes
-		if a.db != 0 {
-			s += "?db=" + strconv.Itoa(a.db)
-		}
-		return s
-	}
-	if a.path != "" {
-		s := "unix://" + (&url.URL{Path: a.path}).EscapedPath()
-		if a.db != 0 {
-			s += "?db=" + strconv.Itoa(a.db)
-		}
-		return s
-	}
-	s := a.Endpoint()
-	switch {
-	case a.tls:
-		s = "rediss://" + s
-	case a.db != 0:
-		s = "redis://" + s
+	s, query := "", ""
+	if a.tls {
+		s = "s"
 	}
 	if a.db != 0 {
-		s += "/" + strconv.Itoa(a.db)
+		query = "?db=" + strconv.Itoa(a.db)
 	}
-	return s
+	switch {
+	case a.isZero():
+		return "(none)"
+	case a.group != "":
+		return "sentinel" + s + "://" + a.sentinels + "/" + url.PathEscape(a.group) + query
+	case a.nodes != "":
+		return "cluster" + s + "://" + a.nodes + query
+	case a.path != "":
+		return "unix://" + (&url.URL{Path: a.path}).EscapedPath() + query
+	case a.db != 0:
+		return "redis" + s + "://" + a.Endpoint() + "/" + strconv.Itoa(a.db)
+	case a.tls:
+		return "rediss://" + a.Endpoint()
+	}
+	return a.Endpoint()
 }
 
 // Redact returns the canonical spelling of an address without its credentials, for a log. If
@@ -219,12 +198,6 @@ func isPlace(endpoint string) bool { return new(Address).parseHostPort(endpoint)
 // isZero reports whether a is an address that ParseAddress has not made.
 func (a Address) isZero() bool {
 	return a.host == "" && a.path == "" && a.group == "" && a.nodes == ""
-}
-
-// serverName is the name that the master's certificate must have.
-func (a Address) serverName() string {
-	name, _, _ := strings.Cut(a.host, "%")
-	return name
 }
 
 func parseAddress(s string) (Address, error) {

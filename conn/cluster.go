@@ -122,12 +122,6 @@ func knowsNoCluster(v resp.Value) bool {
 	return ErrorCode(v) == "ERR" && bytes.Contains(bytes.ToLower(v.Bytes()), []byte("unknown "))
 }
 
-// aloneAt is the view of an endpoint that has all slots and names nobody. It must be the only one of its address, and
-// serve the keys of our slot: nobody else can say who is their master.
-func aloneAt(at string) clusterView {
-	return clusterView{masters: []clusterNode{{id: at, endpoint: at}}, owner: at}
-}
-
 // replicasOf reads the endpoints of the replicas of a range of slots: of those that have one, and of a hundred at most.
 func replicasOf(it resp.Iter, at string) (all []string) {
 	for len(all) < 100 {

@@ -222,7 +222,9 @@ var (
 func (n *nodeView) take(v resp.Value, a *clusterAnswer) (err error) {
 	switch addr := &n.survey.addr; {
 	case a.state == slotHere && n.at == addr.nodes && knowsNoCluster(v):
-		n.view = aloneAt(n.at)
+		// An endpoint that has all slots and names nobody must be the only one of its address, and serve the keys of our slot:
+		// nobody else can say who is their master.
+		n.view = clusterView{masters: []clusterNode{{id: n.at, endpoint: n.at}}, owner: n.at}
 		return nil
 	case v.IsError():
 		return n.asker.refusal("CLUSTER SLOTS", v)
@@ -281,10 +283,7 @@ func (d *dialing) locateSlot(ctx context.Context) (o SlotOwner, err error) {
 		return o, &RefusedError{Reason: "the keys of the locks have no hash tag in common, so they would be in many slots of the cluster",
 			Remedy: "choose a prefix that has one, such as {locks}:"}
 	}
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		deadline = time.Now().Add(d.opt.dialTimeout())
-	}
+	deadline, _ := ctx.Deadline()
 	// The nodes, and the masters that they name, have two thirds of the time. The rest is for the connect.
 	given := 2 * time.Until(deadline) / 3
 	asking, cancel := context.WithTimeoutCause(ctx, given,
@@ -333,7 +332,7 @@ func (d *dialing) locateSlot(ctx context.Context) (o SlotOwner, err error) {
 		return o, context.Cause(ctx)
 	}
 	if d.addr.hint != "" && o.Endpoint != "" && o.Endpoint != d.addr.hint {
-		ctx, cancel := share(ctx, deadline, 4)
+		ctx, cancel := share(ctx, 4)
 		defer cancel()
 		if d.opt.Dialer == nil && ResolvesTo(ctx, o.Endpoint, d.addr.hint) {
 			o.Endpoint = d.addr.hint // another spelling of the known place

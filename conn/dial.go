@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -172,12 +173,13 @@ func (d *dialing) open(ctx context.Context, at Address) (c *Conn, wait func(Inte
 	}
 	wait = d.waitOn(ctx, c, at)
 	if at.path == "" && (at.tls || d.opt.TLS != nil) {
-		c.tls = newTLSLayer(c, d.opt.TLS, at.serverName())
+		name, _, _ := strings.Cut(at.host, "%") // its certificate has no zone
+		c.tls = newTLSLayer(c, d.opt.TLS, name)
 		if err := c.tls.handshake(cmp.Or(d.patient, ctx), wait); err != nil {
 			if _, ok := err.(tls.RecordHeaderError); ok {
 				err = fmt.Errorf("%w; is this a port without TLS?", err)
 			} else if ctx := cmp.Or(d.patient, ctx); ctx.Err() == context.DeadlineExceeded {
-				err = unanswered{c.tls.unanswered(context.Cause(ctx))}
+				err = ofKind{c.tls.unanswered(context.Cause(ctx)), ErrUnanswered}
 			}
 			return nil, nil, "tls", refusedTLS(quoted(err, c.Hide))
 		}
@@ -263,7 +265,7 @@ func (d *dialing) authenticate(ctx context.Context) (err error) {
 	switch {
 	case d.opt.Credentials != nil:
 		if d.credentials, err = d.opt.Credentials(ctx, d.addr.String()); err != nil && ctx.Err() == context.DeadlineExceeded {
-			err = unanswered{err}
+			err = ofKind{err, ErrUnanswered}
 		}
 		if config := d.credentials.TLS; config != nil && d.speaksTLS() {
 			opt := *d.opt
@@ -280,11 +282,10 @@ func (d *dialing) authenticate(ctx context.Context) (err error) {
 func (d *dialing) speaksTLS() bool { return d.addr.tls || d.opt.TLS != nil }
 
 func (d *dialing) connect(ctx context.Context, targets []target) (*sock, target, error) {
-	deadline, _ := ctx.Deadline()
 	var failed error
 	refused := 0
 	for i, to := range targets {
-		sctx, cancel := share(ctx, deadline, len(targets)-i)
+		sctx, cancel := share(ctx, len(targets)-i)
 		s, err := dialSock(sctx, d.poller, to)
 		cancel()
 		if err == nil {
@@ -302,13 +303,14 @@ func (d *dialing) connect(ctx context.Context, targets []target) (*sock, target,
 		}
 	}
 	if refused == len(targets) && refused > 0 {
-		failed = noListener{failed}
+		failed = ofKind{failed, ErrNoListener}
 	}
 	return nil, target{}, failed
 }
 
 // share bounds the next one of several tries by its share of the time that is left.
-func share(ctx context.Context, deadline time.Time, tries int) (context.Context, context.CancelFunc) {
+func share(ctx context.Context, tries int) (context.Context, context.CancelFunc) {
+	deadline, _ := ctx.Deadline() // that of Dial
 	d := time.Until(deadline) / time.Duration(tries)
 	return context.WithTimeoutCause(ctx, d,
 		fmt.Errorf("no answer within %v, its share of the dial timeout: %w", d.Round(time.Millisecond), os.ErrDeadlineExceeded))

@@ -32,23 +32,24 @@ var (
 	errClosed error = closedError("connection")
 )
 
-// noListener is the error of a connection that was refused.
-type noListener struct{ error }
+// An ofKind is an error that is one of the above, too.
+type ofKind struct {
+	error
+	kind error
+}
 
-func (noListener) Is(target error) bool { return target == ErrNoListener }
-func (e noListener) Unwrap() error      { return e.error }
+func (e ofKind) Is(target error) bool { return target == e.kind }
+func (e ofKind) Unwrap() error        { return e.error }
 
-// unanswered is the error of a wait that was given up.
-type unanswered struct{ error }
-
-func (unanswered) Is(target error) bool { return target == ErrUnanswered }
-func (e unanswered) Unwrap() error      { return e.error }
+// notMaster says that a server is not the master of the group that it was dialed for, or that a node of a cluster does not have the
+// slot, or not for long. It is no refusal: another may be known to be it a moment later.
+func notMaster(text string) error { return ofKind{errors.New(text), ErrNotMaster} }
 
 // awaitAnswer waits for a connection that was made.
 func awaitAnswer(ctx context.Context, p *Poller, s *sock, want Interest) error {
 	err := p.await(ctx, s, want)
 	if err != nil && ctx.Err() == context.DeadlineExceeded {
-		err = unanswered{err}
+		err = ofKind{err, ErrUnanswered}
 	}
 	return err
 }
@@ -142,20 +143,3 @@ func (e *RefusedError) Unwrap() error { return e.cause }
 func (e *RefusedError) Is(target error) bool {
 	return target == ErrRefused || e.replica && target == ErrNotMaster
 }
-
-// demotedError says that a server is not the master of the group that it was dialed for.
-// It is no refusal: the sentinels may know the new master a moment later.
-type demotedError struct{ role, group string }
-
-func (e demotedError) Error() string {
-	return "it is the " + e.role + " of group " + e.group + ", and not its master"
-}
-
-func (demotedError) Is(target error) bool { return target == ErrNotMaster }
-
-// strayedError says that a node of a cluster does not have the slot, or not for long.
-type strayedError string
-
-func (e strayedError) Error() string { return string(e) }
-
-func (strayedError) Is(target error) bool { return target == ErrNotMaster }

@@ -319,9 +319,9 @@ func (h *handshake) evaluate(replies []reply) (Server, error) {
 	// A replica of a group is no refusal: the sentinels will name another server.
 	if h.group != "" && s.Role != "" && s.Role != "master" {
 		if h.cluster {
-			return s, strayedError("it is a " + s.Role + " in the cluster, and not a master")
+			return s, notMaster("it is a " + s.Role + " in the cluster, and not a master")
 		}
-		return s, demotedError{s.Role, h.group}
+		return s, notMaster("it is the " + s.Role + " of group " + h.group + ", and not its master")
 	}
 	for _, r := range replies {
 		if r.name == "GET" && stateOf(r.Value) != slotHere {
@@ -391,7 +391,7 @@ func (h *handshake) notOwner(v resp.Value) error {
 	case stateOf(v) == slotDown:
 		return errors.New(h.quote("GET", v))
 	default:
-		return strayedError(h.quote("GET", v))
+		return notMaster(h.quote("GET", v))
 	}
 }
 
@@ -424,5 +424,5 @@ func (h *handshake) replyError(command string, v resp.Value) error {
 
 // quote returns the text of an error reply to a command, without our password in it.
 func (h *handshake) quote(command string, v resp.Value) string {
-	return command + ": " + errorText(v, h.credentials.Password)
+	return command + ": " + clip(mask(string(ownWords(v)), h.credentials.Password.Reveal()), maxErrorText)
 }

@@ -122,32 +122,6 @@ func NewPoller() (*Poller, error) {
 	return p, nil
 }
 
-// NewSinglePoller is [NewPoller] for one connection at a time: to add a second one is an error.
-// Each Wait costs one system call less, and the connection wakes it without an epoll instance
-// in between. The Poller has a copy of the connection's descriptor, so it has to Remove the
-// connection before that is closed.
-func NewSinglePoller() (*Poller, error) {
-	p, err := NewPoller()
-	if err == nil {
-		p.single = true
-	}
-	return p, err
-}
-
-// Add starts to watch c with epoll_ctl(2). Its events carry id. A Conn may be in several
-// Pollers, but only once in each: a second Add is an error.
-func (p *Poller) Add(c *Conn, id uint64, want Interest) error { return p.add(c.sock, id, want) }
-
-// Modify changes the interest in c, and its id. A Wait that is under way takes notice. It
-// is an error if c is not in the Poller.
-func (p *Poller) Modify(c *Conn, id uint64, want Interest) error { return p.modify(c.sock, id, want) }
-
-// Remove stops watching c. Call it before Close or Abort of the Conn. These remove it too, but
-// while the process starts a child, the kernel can report the connection for a moment longer.
-// Events that Wait or Poll has returned before stay valid. It is an error if c is not in the
-// Poller.
-func (p *Poller) Remove(c *Conn) error { return p.remove(c.sock) }
-
 func (p *Poller) add(s *sock, id uint64, want Interest) error {
 	return p.control(unix.EPOLL_CTL_ADD, s, id, want)
 }

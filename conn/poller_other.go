@@ -50,27 +50,6 @@ func NewPoller() (*Poller, error) {
 	}, nil
 }
 
-// NewSinglePoller is [NewPoller] for one connection at a time: to add a second one is an error.
-// Remove the connection before its Close or Abort.
-func NewSinglePoller() (*Poller, error) {
-	p, err := NewPoller()
-	p.single = true
-	return p, err
-}
-
-// Add starts to watch c. Its events carry id. A Conn may be in several Pollers, but only
-// once in each: a second Add is an error.
-func (p *Poller) Add(c *Conn, id uint64, want Interest) error { return p.add(c.sock, id, want) }
-
-// Modify changes the interest in c, and its id. A Wait that is under way takes notice. It
-// is an error if c is not in the Poller.
-func (p *Poller) Modify(c *Conn, id uint64, want Interest) error { return p.modify(c.sock, id, want) }
-
-// Remove stops watching c. Call it before Close or Abort of the Conn, although these remove
-// it too. Events that Wait or Poll has returned before stay valid. It is an error if c is
-// not in the Poller.
-func (p *Poller) Remove(c *Conn) error { return p.remove(c.sock) }
-
 func (p *Poller) add(s *sock, id uint64, want Interest) error {
 	return p.control(s, false, true, watched{id, want})
 }

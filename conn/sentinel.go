@@ -176,8 +176,7 @@ func (a Address) locate(ctx context.Context, opt *Options) (p place, disagreemen
 	p, all, failed := a.poll(ctx, opt)
 	if p.votes > 0 {
 		if a.hint != "" && p.endpoint != a.hint {
-			deadline, _ := ctx.Deadline()
-			ctx, cancel := share(ctx, deadline, 4)
+			ctx, cancel := share(ctx, 4)
 			defer cancel()
 			if opt.Dialer == nil && ResolvesTo(ctx, p.endpoint, a.hint) {
 				p.endpoint = a.hint // another spelling of the known place
@@ -244,11 +243,7 @@ func ResolvesTo(ctx context.Context, endpoint, addr string) bool {
 // half of the time that is left; the rest is for the connect. Then it returns all places that
 // they name, and their joined errors; agreed has no votes.
 func (a Address) poll(ctx context.Context, opt *Options) (agreed place, all []place, failed error) {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		deadline = time.Now().Add(opt.dialTimeout())
-	}
-	ctx, cancel := share(ctx, deadline, 2)
+	ctx, cancel := share(ctx, 2)
 	sentinels := strings.Split(a.sentinels, ",")
 	type answer struct {
 		from string
@@ -376,8 +371,7 @@ func lookUp(ctx context.Context, opt *Options) func(endpoint string) []netip.Add
 		if opt.Dialer != nil {
 			return nil
 		}
-		deadline, _ := ctx.Deadline()
-		ctx, cancel := share(ctx, deadline, 2)
+		ctx, cancel := share(ctx, 2)
 		defer cancel()
 		return addressesOf(ctx, endpoint)
 	}

@@ -35,11 +35,6 @@ func (c *Conn) Hide(said string) string {
 	return said
 }
 
-// errorText is the text of an error reply without our password.
-func errorText(v resp.Value, secret Secret) string {
-	return clip(mask(string(ownWords(v)), secret.Reveal()), maxErrorText)
-}
-
 // ownWords returns the text of an error reply up to where the server begins to quote the
 // arguments of the command, which can hold anything.
 func ownWords(v resp.Value) []byte {

@@ -15,15 +15,7 @@ func (m *Mux) Drain() {
 	defer m.mu.Unlock()
 	m.draining = true
 	m.tellNews()
-	for _, l := range [...]*ops{&m.ops, &m.listeners} {
-		for op := l.first; op != nil; {
-			next := op.next
-			if op.Persist <= 0 {
-				m.decide(op, clock.Now(), ErrClosed)
-			}
-			op = next
-		}
-	}
+	m.decideAll(ErrClosed, func(op *Op) bool { return op.Persist <= 0 })
 }
 
 // Close ends all connections. Callers in Do and Wait, and all that come later, get
@@ -40,14 +32,14 @@ func (m *Mux) Close() error {
 	}
 	m.closed = true
 	m.tellNews()
-	m.cancel() // nobody dials any more
-	m.decideAll(ErrClosed, true)
+	m.cancel()                                                                                  // nobody dials any more
+	m.decideAll(ErrClosed, func(op *Op) bool { return op.Persist <= 0 || op.OnDecided == nil }) // not those that nobody waits for
 	for m.driving {
 		m.released.Wait()
 	}
 	m.driving = true // from here on nobody else can drive
 	m.awaitPersistent(clock.Now() + closeGrace)
-	m.decideAll(ErrClosed, false)
+	m.decideAll(ErrClosed, each)
 	m.sendHeld()
 	for m.flushing {
 		m.released.Wait()

@@ -194,7 +194,7 @@ func (m *Mux) place(i int, c *conn.Conn, pause time.Duration) error {
 	s := &m.slots[i]
 	server := c.Server()
 	s.state.Connects++
-	l := &link{c: c, id: m.nextID(i), gone: make(chan struct{})}
+	l := &link{c: c, id: m.slots[i].state.Connects*maxMasters + uint64(i), gone: make(chan struct{})}
 	if err := m.poll.Add(c, l.id, conn.Readable); err != nil {
 		return err
 	}

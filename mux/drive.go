@@ -331,7 +331,7 @@ func (m *Mux) pass(until time.Duration, mine *Op) bool {
 	m.parked = false
 	if err != nil {
 		// The poller is closed, or the system fails: nobody can be served any more.
-		m.decideAll(err, false)
+		m.decideAll(err, each)
 		return false
 	}
 	// A system call, so once for all that is ready.

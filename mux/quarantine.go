@@ -137,16 +137,6 @@ func (s *slot) quarantine(st Standing) {
 	}
 }
 
-// doubts reports whether a yes of a master to an operation does not count, and why. The master may have come into quarantine while
-// the operation was under way.
-func (s *slot) doubts(op *Op, i int, now time.Duration) (bool, error) {
-	if s.suspects(op, i) {
-		return true, ErrSuspect
-	}
-	err := s.unbelieved(now)
-	return err != nil, err
-}
-
 // unbelieved is why a yes of a master does not count now; nil if it does.
 func (s *slot) unbelieved(now time.Duration) error {
 	if now < s.quarantinedUntil {

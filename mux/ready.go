@@ -17,7 +17,15 @@ var errWithheld = errors.New("mux: connected, and has not answered yet whether i
 // Otherwise it returns ctx's error when that ends, or ErrClosed when the Mux is closed or drained. The states are those
 // of that moment, in which Err says why a master cannot vote. It is nil for those that can.
 func (m *Mux) Ready(ctx context.Context) ([]State, error) {
-	return m.awaitThat(ctx, func() ([]State, bool) { return m.voters(clock.Now()) })
+	return m.awaitThat(ctx, func() ([]State, bool) {
+		now, states, votes := clock.Now(), m.appendStates(nil), 0
+		for i := range states {
+			if states[i].Err = m.slots[i].silenced(now); states[i].Err == nil {
+				votes++
+			}
+		}
+		return states, votes >= m.majority
+	})
 }
 
 // Met waits while the first dials are under way, or Keepers are still asking, of masters without which there is no majority
@@ -60,17 +68,6 @@ func (m *Mux) awaitThat(ctx context.Context, is func() ([]State, bool)) ([]State
 		case <-done:
 		}
 	}
-}
-
-// voters returns the states of all masters, with why each cannot vote, and whether a majority can.
-func (m *Mux) voters(now time.Duration) (states []State, ready bool) {
-	states, votes := m.appendStates(nil), 0
-	for i := range states {
-		if states[i].Err = m.slots[i].silenced(now); states[i].Err == nil {
-			votes++
-		}
-	}
-	return states, votes >= m.majority
 }
 
 // silenced is why a master has no vote as it stands now; nil if it has one. One that lags has.

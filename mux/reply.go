@@ -205,12 +205,13 @@ func outcome(c *conn.Conn, verdict Verdict, err error, v resp.Value) (Verdict, e
 // master.
 func (m *Mux) vote(op *Op, i int, verdict Verdict, err error, v resp.Value, rtt, now time.Duration) {
 	s := &m.slots[i]
-	counts := verdict == VerdictYes || verdict == VerdictFailed && v.Kind() == resp.Integer // a fence that is not believed
-	doubtful := false
-	if counts {
-		var cause error
-		if doubtful, cause = s.doubts(op, i, now); doubtful {
-			verdict, err = VerdictFailed, cause
+	var doubt error                                                                    // why a yes of this master does not count
+	if verdict == VerdictYes || verdict == VerdictFailed && v.Kind() == resp.Integer { // a fence that is not believed
+		if doubt = s.unbelieved(now); s.suspects(op, i) {
+			doubt = ErrSuspect
+		}
+		if doubt != nil {
+			verdict, err = VerdictFailed, doubt
 		}
 	}
 	if verdict != VerdictYes || !m.withhold(op, i) {
@@ -225,7 +226,7 @@ func (m *Mux) vote(op *Op, i int, verdict Verdict, err error, v resp.Value, rtt,
 	}
 	vote := &op.Votes[i]
 	vote.RTT = now - op.Started
-	if !doubtful { // a number would say that the master has what it was asked for
+	if doubt == nil { // a number would say that the master has what it was asked for
 		vote.Int, _ = v.Int()
 	}
 	if op.Keep || op.KeepNo && verdict == VerdictNo && v.Kind() != resp.Integer && len(v.Raw()) <= maxNo {

@@ -17,6 +17,3 @@ func (s Set) With(i int) Set { return s | 1<<i }
 
 // Without returns the set without master i.
 func (s Set) Without(i int) Set { return s &^ (1 << i) }
-
-// firstN returns the set of the first n masters.
-func firstN(n int) Set { return 1<<n - 1 }

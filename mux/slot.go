@@ -86,10 +86,6 @@ type link struct {
 // slotOf and idOf map the events' ids: a link's generation above, the slot below.
 func slotOf(id uint64) int { return int(id % maxMasters) }
 
-func (m *Mux) nextID(i int) uint64 {
-	return m.slots[i].state.Connects*maxMasters + uint64(i)
-}
-
 // unavailable says why a master can be asked nothing now; it is nil if the master can be asked.
 func (s *slot) unavailable(now time.Duration) error {
 	if s.link != nil && (s.debts.len() > 0 || s.owed.len() >= maxOwed || s.unsent() >= maxQueued) {

@@ -33,22 +33,13 @@ const (
 
 // String returns the phase in one word.
 func (p Phase) String() string {
-	switch p {
-	case Dialing:
-		return "dialing"
-	case Up:
-		return "up"
-	case Stalled:
-		return "stalled"
-	case Down:
-		return "down"
-	case Refused:
-		return "refused"
-	case Quarantined:
-		return "quarantined"
+	if int(p) < len(phases) {
+		return phases[p]
 	}
 	return "invalid"
 }
+
+var phases = [...]string{Dialing: "dialing", Up: "up", Stalled: "stalled", Down: "down", Refused: "refused", Quarantined: "quarantined"}
 
 // A State is a snapshot of one master.
 type State struct {

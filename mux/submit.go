@@ -137,7 +137,7 @@ func (m *Mux) admit(op *Op, now time.Duration) {
 	op.waiting, op.drive, op.decided = false, false, false // a panic may have left them
 	op.looks = 0
 	if op.Only != 0 {
-		op.open = (op.Only & firstN(n)).Len()
+		op.open = (op.Only & (1<<n - 1)).Len()
 	}
 	op.quorum = op.Quorum
 	if op.quorum <= 0 {

@@ -28,20 +28,13 @@ const (
 
 // String returns the verdict in one word.
 func (v Verdict) String() string {
-	switch v {
-	case VerdictPending:
-		return "pending"
-	case VerdictYes:
-		return "yes"
-	case VerdictNo:
-		return "no"
-	case VerdictFailed:
-		return "failed"
-	case VerdictAgain:
-		return "again"
+	if int(v) < len(verdicts) {
+		return verdicts[v]
 	}
 	return "invalid"
 }
+
+var verdicts = [...]string{VerdictPending: "pending", VerdictYes: "yes", VerdictNo: "no", VerdictFailed: "failed", VerdictAgain: "again"}
 
 // A Vote is one master's part in the decision of an operation.
 type Vote struct {
@@ -121,13 +114,15 @@ func (m *Mux) expireOp(op *Op, at time.Duration) {
 	m.expireBy(at)
 }
 
-// decideAll ends all operations with an error. If spare is set, it leaves those that persist and that
-// nobody waits for.
-func (m *Mux) decideAll(err error, spare bool) {
+// each is for decideAll.
+func each(*Op) bool { return true }
+
+// decideAll ends all operations that are such with an error.
+func (m *Mux) decideAll(err error, are func(op *Op) bool) {
 	for _, l := range [...]*ops{&m.ops, &m.listeners} {
 		for op := l.first; op != nil; {
 			next := op.next
-			if !spare || op.Persist <= 0 || op.OnDecided == nil {
+			if are(op) {
 				m.decide(op, clock.Now(), err)
 			}
 			op = next

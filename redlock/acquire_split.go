@@ -67,7 +67,7 @@ func (m *Mutex) resolve(ctx context.Context, k *round.Call, err error, until tim
 			break
 		}
 		if asks > 0 {
-			if ended := c.pause(ctx, pause*3/4+rand.N(pause/2)); ended != nil {
+			if ended := c.pause(ctx, pause*3/4+rand.N(pause/2), c.closed, mux.ErrClosed); ended != nil {
 				err = ended
 				break
 			}
@@ -98,7 +98,8 @@ func (m *Mutex) resolve(ctx context.Context, k *round.Call, err error, until tim
 			break
 		}
 		if keeps && quorum.SaidYes(votes).Len() < needed {
-			if named := m.holderNamed(ctx, k.Token, needed); named.votes >= needed { // fewer may name this attempt
+			// Fewer may name this attempt, and so may more, where a set came later than its answer was waited for.
+			if named := m.holderNamed(ctx, k.Token, needed); named.votes >= needed && named.token.Reveal() != string(k.Token) {
 				holder = named
 				break
 			}

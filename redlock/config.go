@@ -18,14 +18,10 @@ import (
 )
 
 const (
-	defaultDriftFactor = defaults.DriftFactor
-	defaultHandovers   = 16
-	defaultFenceMemory = defaults.FenceMemory
+	defaultHandovers = 16
 
 	minTTL = 10 * time.Millisecond // of a lock: half of it is left after a round trip of 2 ms
 	maxTTL = defaults.MaxTTL       // of a lock, and a counter's memory
-
-	maxRoundTimeout = defaults.MaxRoundTimeout
 )
 
 // A Secret is a text that is never printed, such as a password. Only its method Reveal returns
@@ -141,15 +137,9 @@ type Config struct {
 
 // setDefaults sets the defaults that the rounds and the queues need.
 func (cfg *Config) setDefaults() {
-	if cfg.DriftFactor == 0 {
-		cfg.DriftFactor = defaultDriftFactor
-	}
-	if cfg.FenceMemory == 0 {
-		cfg.FenceMemory = defaultFenceMemory
-	}
-	if cfg.Handovers == 0 {
-		cfg.Handovers = defaultHandovers
-	}
+	cfg.DriftFactor = cmp.Or(cfg.DriftFactor, defaults.DriftFactor)
+	cfg.FenceMemory = cmp.Or(cfg.FenceMemory, defaults.FenceMemory)
+	cfg.Handovers = cmp.Or(cfg.Handovers, defaultHandovers)
 }
 
 // roundTimeout bounds a round of a lock with that TTL.
@@ -158,7 +148,9 @@ func (cfg *Config) roundTimeout(ttl time.Duration) time.Duration {
 }
 
 // questionTimeout bounds a round that only asks, and has no lock with a TTL.
-func (cfg *Config) questionTimeout() time.Duration { return cmp.Or(cfg.RoundTimeout, maxRoundTimeout) }
+func (cfg *Config) questionTimeout() time.Duration {
+	return cmp.Or(cfg.RoundTimeout, defaults.MaxRoundTimeout)
+}
 
 // check returns what is wrong with the fields that the mux does not check.
 func (cfg *Config) check() error {

@@ -40,28 +40,14 @@ func (c *core) isShut() bool {
 	}
 }
 
-// pauseOpen waits for d, as long as locks are to be taken. The error is the context's, or ErrClosed.
-func (c *core) pauseOpen(ctx context.Context, d time.Duration) error {
+// pause waits for d, unless ctx ends, or over is closed: the error is the context's, or why.
+func (c *core) pause(ctx context.Context, d time.Duration, over <-chan struct{}, why error) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-c.shut:
-		return ErrClosed
+	case <-over:
+		return why
 	case <-time.After(d):
-		return nil
-	}
-}
-
-// pause waits for d. The error is the context's, or that of a mux that is closed.
-func (c *core) pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-c.closed:
-		return mux.ErrClosed
-	case <-timer.C:
 		return nil
 	}
 }
@@ -113,13 +99,8 @@ func (e *RoundError) noteRevoked(votes []mux.Vote, token []byte) {
 
 // noteNoLock notes that another's key is in the lock's place, if so many masters say so that nobody has a quorum.
 func (e *RoundError) noteNoLock(votes []mux.Vote) {
-	others := 0
-	for i := range votes {
-		if votes[i].Verdict == mux.VerdictNo && kind.NoLockIn(votes[i].Reply) {
-			others++
-		}
-	}
-	if others > quorum.Spare(len(votes)) {
+	others := quorum.Those(votes, func(v *mux.Vote) bool { return v.Verdict == mux.VerdictNo && kind.NoLockIn(v.Reply) })
+	if others.Len() > quorum.Spare(len(votes)) {
 		e.note = census.Holder{}.NoLock()
 	}
 }

@@ -28,7 +28,7 @@ var (
 	ErrHeld = quorum.ErrHeld
 	// ErrSplit is an ErrHeld that can name no holder: some masters have given this client their
 	// vote, and others have not, and no majority names another. Perhaps nobody has the lock.
-	ErrSplit error = split{}
+	ErrSplit error = narrower{"redlock: perhaps nobody has it: the votes are split", ErrHeld}
 	// ErrNoQuorum: so many masters failed or were late that a quorum was impossible, whether the
 	// lock is held or not. The end of a context is another error.
 	ErrNoQuorum = quorum.ErrNoQuorum
@@ -42,7 +42,7 @@ var (
 	// ErrRevoked is an ErrLost: an operator has taken the lock away from its holder
 	// ([Client.Revoke]). RoundError.WhyRevoked has the reason. Nobody else has the lock before
 	// its holder lets go of it, or its TTL has passed.
-	ErrRevoked error = revoked{}
+	ErrRevoked error = narrower{"redlock: revoked", ErrLost}
 	// ErrMaxLifetime is the cause of KeepAlive's context when the maximum lifetime has passed
 	// ([WithMaxLifetime]). The lock is not lost: it stays valid until it is released, or until
 	// its validity ends.
@@ -61,17 +61,14 @@ var (
 	ErrRefused = conn.ErrRefused
 )
 
-type split struct{}
+// A narrower error is one of the others, too.
+type narrower struct {
+	text string
+	of   error
+}
 
-func (split) Error() string { return "redlock: perhaps nobody has it: the votes are split" }
-
-func (split) Unwrap() error { return ErrHeld }
-
-type revoked struct{}
-
-func (revoked) Error() string { return "redlock: revoked" }
-
-func (revoked) Unwrap() error { return ErrLost }
+func (e narrower) Error() string { return e.text }
+func (e narrower) Unwrap() error { return e.of }
 
 // A RoundError says how an operation failed, with every master's vote. Each error that comes from
 // the masters has this type. These have other types: an error of the configuration, as no master

@@ -232,7 +232,7 @@ func (c *Client) census(ctx context.Context, of string, key string, o *options) 
 	k := c.round.Take()
 	defer c.round.Put(k)
 	if o.permits > 0 {
-		k.Ask(census.Values, census.JudgeArray, c.cfg.questionTimeout(), false, kind.NewPermits(c.cfg.Prefix+key, 0, o.permits).Names())
+		k.Ask(census.Values, kind.JudgeArray, c.cfg.questionTimeout(), false, kind.NewPermits(c.cfg.Prefix+key, 0, o.permits).Names())
 	} else {
 		what := ""
 		if o.fence {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/census"
+	"github.com/redburst/redburst/redlock/internal/defaults"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -147,6 +148,6 @@ func TestHoldersAreAskedOnEveryMaster(t *testing.T) {
 		lock, err = c.Holders(t.Context(), "k")
 		require.ErrorIs(t, err, ErrNoQuorum)
 		require.Equal(t, []string{"m2", "m3", "m4"}, lock.Silent)
-		require.Equal(t, maxRoundTimeout, r.now()-since)
+		require.Equal(t, defaults.MaxRoundTimeout, r.now()-since)
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/defaults"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/round"
@@ -207,7 +208,7 @@ func TestScriptsThatMend(t *testing.T) {
 					require.Equal(t, want, do("GET", "{b}:fence"), at)
 				}
 				if was == 1 {
-					require.Greater(t, do("PTTL", "{a}:fence"), defaultFenceMemory.Milliseconds(), at)
+					require.Greater(t, do("PTTL", "{a}:fence"), defaults.FenceMemory.Milliseconds(), at)
 				}
 			}
 		}

@@ -109,8 +109,8 @@ func TestRepliesAreJudged(t *testing.T) {
 		{census.JudgeRows, ":5\r\n", mux.VerdictFailed},
 		{census.JudgeRows, "-NOSCRIPT\r\n", mux.VerdictAgain},
 		{census.JudgeRows, "-ERR\r\n", mux.VerdictFailed},
-		{census.JudgeArray, "*0\r\n", mux.VerdictYes},
-		{census.JudgeArray, ":5\r\n", mux.VerdictFailed},
+		{kind.JudgeArray, "*0\r\n", mux.VerdictYes},
+		{kind.JudgeArray, ":5\r\n", mux.VerdictFailed},
 	} {
 		require.Equal(t, c.want, c.judge(resptest.Parse([]byte(c.reply))), c.reply)
 	}

@@ -81,11 +81,7 @@ func (c *Client) Lead(ctx context.Context, key string, ttl time.Duration, fn fun
 			return err
 		}
 		if pause {
-			select {
-			case <-ctx.Done():
-			case <-c.shut:
-			case <-time.After(ttl/10 + rand.N(ttl/10)):
-			}
+			_ = c.pause(ctx, ttl/10+rand.N(ttl/10), c.shut, ErrClosed) // Lock finds out
 		}
 	}
 }

@@ -169,7 +169,7 @@ func (m *Mutex) untilUnlocked(ctx context.Context) error {
 	const pause = 10 * time.Millisecond
 	c := m.client
 	for m.hold.Taken(c.now) {
-		if err := c.pauseOpen(ctx, pause); err != nil {
+		if err := c.pause(ctx, pause, c.shut, ErrClosed); err != nil {
 			return err
 		}
 	}
@@ -185,7 +185,7 @@ func (m *Mutex) untilAgreed(ctx context.Context) error {
 	k := c.round.Take()
 	defer c.round.Put(k)
 	for {
-		if err := c.pauseOpen(ctx, kind.AgreedPause+rand.N(kind.AgreedPause)); err != nil {
+		if err := c.pause(ctx, kind.AgreedPause+rand.N(kind.AgreedPause), c.shut, ErrClosed); err != nil {
 			return err
 		}
 		k.Agrees(m.spec())

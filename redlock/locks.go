@@ -196,7 +196,7 @@ func (l *lister) page(ctx context.Context) (names []lockName) {
 	const longest = maxKey + 64 // with what may stand around a lock's key
 	look, only := &l.looks[l.whose], mux.Set(0).With(l.whose)
 	for count := pageCount; ; count = max(count/20, 1) {
-		if l.ask(ctx, only, census.Page, census.JudgeArray, look.cursor, l.around(), strconv.Itoa(count), strconv.Itoa(longest)) == 0 {
+		if l.ask(ctx, only, census.Page, kind.JudgeArray, look.cursor, l.around(), strconv.Itoa(count), strconv.Itoa(longest)) == 0 {
 			return nil
 		}
 		look.pages++
@@ -398,7 +398,7 @@ func (l *lister) askSlots(ctx context.Context, rows []listed) {
 		if len(slots) == 0 {
 			return
 		}
-		answered := l.ask(ctx, l.up, census.Values, census.JudgeArray, names...)
+		answered := l.ask(ctx, l.up, census.Values, kind.JudgeArray, names...)
 		for master := range l.votes {
 			if !answered.Has(master) {
 				continue

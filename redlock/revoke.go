@@ -217,11 +217,6 @@ func (c *Client) revokeBy(ctx context.Context, k *round.Call, key, at, token, re
 // isEndless reports whether a majority has the token in a key that does not expire. One master alone could say so to have
 // the key deleted that the others have.
 func isEndless(votes []mux.Vote) bool {
-	endless := 0
-	for i := range votes {
-		if v := &votes[i]; v.Verdict == mux.VerdictNo && v.Int == kind.Endless {
-			endless++
-		}
-	}
-	return endless >= quorum.Majority(len(votes))
+	endless := quorum.Those(votes, func(v *mux.Vote) bool { return v.Verdict == mux.VerdictNo && v.Int == kind.Endless })
+	return endless.Len() >= quorum.Majority(len(votes))
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redburst/redburst/redlock/internal/defaults"
 	"github.com/redburst/redburst/redlock/internal/round"
 )
 
@@ -48,6 +49,6 @@ func TestARefusalTellsTheNextHint(t *testing.T) {
 // newHints are those of a client with the defaults.
 func newHints() *round.Hints {
 	h := new(round.Hints)
-	h.Init(defaultFenceMemory)
+	h.Init(defaults.FenceMemory)
 	return h
 }

@@ -302,8 +302,6 @@ func verdictOf(v *redlock.Vote) record.Verdict {
 		return record.Yes
 	case "no":
 		return record.No
-	case "failed":
-		return record.Failed
 	}
 	return record.Pending
 }
@@ -333,21 +331,14 @@ func (r *ring) master(kind record.Kind, client int, at time.Duration, addr, phas
 // or panic.
 func outcomeOf(err error) (outcome, detail string) {
 	outcome = redlock.Outcome(err)
-	switch outcome {
-	case "ok":
+	e, _ := err.(*redlock.RoundError)
+	switch {
+	case outcome == "ok", outcome == "cancelled", outcome == "held" && e == nil:
 		return outcome, ""
-	case "held":
-		e, ok := err.(*redlock.RoundError)
-		if !ok || e.HeldBy == "" {
-			return outcome, ""
-		}
+	case outcome == "held":
 		return outcome, e.HeldBy
-	case "cancelled":
-		return outcome, ""
-	case "revoked":
-		if e, ok := err.(*redlock.RoundError); ok && e.WhyRevoked != "" {
-			return outcome, e.WhyRevoked
-		}
+	case outcome == "revoked" && e != nil && e.WhyRevoked != "":
+		return outcome, e.WhyRevoked
 	}
 	return outcome, err.Error()
 }

@@ -190,14 +190,6 @@ func JudgeRows(v resp.Value) mux.Verdict {
 	}
 }
 
-// JudgeArray judges Values, and other scripts that return an array.
-func JudgeArray(v resp.Value) mux.Verdict {
-	if v.Kind() == resp.Array {
-		return mux.VerdictYes
-	}
-	return kind.JudgeError(v)
-}
-
 // NoExpiry is the TTL of a key that does not expire.
 const NoExpiry time.Duration = -1
 

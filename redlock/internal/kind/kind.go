@@ -216,6 +216,14 @@ func wrongType(v resp.Value) bool {
 // NoLockIn reports whether a master's no, to an extend, a release or a linger, says that the key holds no string.
 func NoLockIn(reply resp.Value) bool { return reply.Is(script.NoLock) || wrongType(reply) }
 
+// JudgeArray judges a script that returns an array: that is a yes.
+func JudgeArray(v resp.Value) mux.Verdict {
+	if v.Kind() == resp.Array {
+		return mux.VerdictYes
+	}
+	return JudgeError(v)
+}
+
 // JudgeError judges an error, or a reply of the wrong type. A tombstone in the place of a number is a no, and so is
 // script.NoLock.
 func JudgeError(v resp.Value) mux.Verdict {

@@ -4,7 +4,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/script"
 	"github.com/redburst/redburst/resp"
 )
@@ -168,7 +167,7 @@ func (p *permits) Linger(r *Request, g Grant) { Plain{}.Linger(r, g) }
 // Look reads all slots by a script. Of the keys that a script reads, old and new servers track different ones. So
 // EXISTS is sent before the script: it reads all slots, too, and every server tracks them.
 func (p *permits) Look(r *Request, _ string) {
-	r.Judge = judgeSlots
+	r.Judge = JudgeArray
 	r.Tracked()
 	r.Command = resp.AppendArray(r.Command, 1+p.k)
 	r.Command = resp.AppendBulkString(r.Command, "EXISTS")
@@ -182,14 +181,6 @@ func (p *permits) Look(r *Request, _ string) {
 	r.Command = names(r.Command)
 	r.CallOn(slotsScript, p.k, 0, names)
 	r.Replies = 3
-}
-
-// judgeSlots judges the look: an array is a yes.
-func judgeSlots(v resp.Value) mux.Verdict {
-	if v.Kind() == resp.Array {
-		return mux.VerdictYes
-	}
-	return JudgeError(v)
 }
 
 // AppendSlot appends to a token its slot and the number of slots, such as ".3.4". No other part of our tokens

@@ -189,16 +189,8 @@ func EnterQueue(r *Request, queue, id []byte, waited time.Duration, owner string
 // the text if the master did not know the hash.
 func AskPlace(r *Request, queue, id []byte) {
 	r.Reset()
-	r.Judge = judgePlace
+	r.Judge = JudgeArray
 	r.Command = resp.AppendBulk(resp.AppendBulk(PlaceScript.AppendHead(r.Command, true, 1, 1), queue), id)
-}
-
-// judgePlace judges the place script: an array is a yes.
-func judgePlace(v resp.Value) mux.Verdict {
-	if v.Kind() == resp.Array {
-		return mux.VerdictYes
-	}
-	return JudgeError(v)
 }
 
 // AskOthers makes the request one of the first script, for the queue of one of a lock's names. tag begins the ids of the

@@ -42,6 +42,7 @@ const slotTimeout = 20 * time.Microsecond // what each slot adds to the timeout 
 // Init makes it ready.
 func (ls *Looks) Init(c *Core) {
 	ls.core, ls.quorum, ls.seed = c, quorum.Majority(c.Masters), maphash.MakeSeed()
+	ls.views.New = func() any { return new(view) }
 }
 
 // Listen subscribes a waiter to a lock: a majority is to be free.
@@ -74,21 +75,11 @@ type view struct {
 	ends      []time.Duration // for each slot, when it will be free on each master
 }
 
-func (ls *Looks) takeView() *view {
-	v, _ := ls.views.Get().(*view)
-	if v == nil {
-		v = new(view)
-	}
-	return v
-}
-
-func (ls *Looks) putView(v *view) { ls.views.Put(v) }
-
 // Look reads the key, or all slots, on all masters, and asks the masters to notify of the next change. The waiter
 // must have subscribed before (Listen).
 func (ls *Looks) Look(ctx context.Context, s *round.Spec, w *Waiter) (LookResult, error) {
-	all := ls.takeView()
-	defer ls.putView(all)
+	all := ls.views.Get().(*view)
+	defer ls.views.Put(all)
 	if err := ls.read(ctx, s, w, all, ls.core.Round.ShortTimeout(s.Timeout, round.MinShortTimeout+time.Duration(s.Slots())*slotTimeout)); err != nil {
 		return LookResult{}, err
 	}
@@ -110,8 +101,8 @@ func (ls *Looks) Look(ctx context.Context, s *round.Spec, w *Waiter) (LookResult
 // If answers that have not come by then could change the result, it looks a second time and waits longer. w is nil if the caller is no
 // waiter.
 func (ls *Looks) Find(ctx context.Context, s *round.Spec, w *Waiter) (slot int, found bool) {
-	view := ls.takeView()
-	defer ls.putView(view)
+	view := ls.views.Get().(*view)
+	defer ls.views.Put(view)
 	short := ls.core.Round.ShortTimeout(s.Timeout, round.MinShortTimeout+time.Duration(s.Slots())*slotTimeout)
 	for _, timeout := range [...]time.Duration{short, s.Timeout} {
 		if ls.read(ctx, s, w, view, timeout) != nil {

@@ -153,40 +153,37 @@ func (t Tally) undecided(counting int) bool {
 	return t.Cut && counting < t.Quorum() && counting+t.Open >= t.Quorum()
 }
 
-// AnsweredBy returns the masters that have answered.
-func AnsweredBy(votes []mux.Vote) (all mux.Set) {
+// Those returns the masters whose vote is such.
+func Those(votes []mux.Vote, is func(v *mux.Vote) bool) (all mux.Set) {
 	for i := range votes {
-		v := &votes[i]
-		if _, refused := v.Err.(*mux.ReplyError); refused || v.Err == mux.ErrUnexpected || v.Verdict == mux.VerdictYes || v.Verdict == mux.VerdictNo {
+		if is(&votes[i]) {
 			all = all.With(i)
 		}
 	}
 	return all
+}
+
+// AnsweredBy returns the masters that have answered.
+func AnsweredBy(votes []mux.Vote) mux.Set {
+	return Those(votes, func(v *mux.Vote) bool {
+		_, refused := v.Err.(*mux.ReplyError)
+		return refused || v.Err == mux.ErrUnexpected || v.Verdict == mux.VerdictYes || v.Verdict == mux.VerdictNo
+	})
 }
 
 // SaidYes returns the masters whose vote is yes.
-func SaidYes(votes []mux.Vote) mux.Set { return said(votes, mux.VerdictYes) }
+func SaidYes(votes []mux.Vote) mux.Set {
+	return Those(votes, func(v *mux.Vote) bool { return v.Verdict == mux.VerdictYes })
+}
 
 // SaidNo returns the masters whose vote is no.
-func SaidNo(votes []mux.Vote) mux.Set { return said(votes, mux.VerdictNo) }
-
-func said(votes []mux.Vote, verdict mux.Verdict) (all mux.Set) {
-	for i := range votes {
-		if votes[i].Verdict == verdict {
-			all = all.With(i)
-		}
-	}
-	return all
+func SaidNo(votes []mux.Vote) mux.Set {
+	return Those(votes, func(v *mux.Vote) bool { return v.Verdict == mux.VerdictNo })
 }
 
 // SaidGone returns the masters that have answered to an extend that the lock is gone, and that nothing is in its way.
-func SaidGone(votes []mux.Vote) (all mux.Set) {
-	for i := range votes {
-		if v := &votes[i]; v.Verdict == mux.VerdictNo && v.Int == kind.Gone {
-			all = all.With(i)
-		}
-	}
-	return all
+func SaidGone(votes []mux.Vote) mux.Set {
+	return Those(votes, func(v *mux.Vote) bool { return v.Verdict == mux.VerdictNo && v.Int == kind.Gone })
 }
 
 // Discount makes failed votes of the yes of suspect masters.

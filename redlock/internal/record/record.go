@@ -505,14 +505,10 @@ func (d *decoder) u() uint64 {
 	return v
 }
 
+// s is what binary.AppendVarint has written.
 func (d *decoder) s() int64 {
-	v, n := binary.Varint(d.body)
-	if n <= 0 {
-		d.bad, d.body = true, nil
-		return 0
-	}
-	d.body = d.body[n:]
-	return v
+	u := d.u()
+	return int64(u>>1) ^ -int64(u&1)
 }
 
 // d returns a duration, of a hundred years at most.

@@ -17,7 +17,7 @@ func (a absence) phase() string {
 	if a.mute != nil {
 		return "away"
 	}
-	return away(a.was.Phase)
+	return cmp.Or(phaseWords[a.was.Phase], a.was.Phase)
 }
 
 // judgeMasters says which masters were away, by anybody's record. Grounds: the phases that a client has told of, the first and the last. What
@@ -106,20 +106,8 @@ func (s *Story) tellAbsences(all []absent) {
 // oneAbsence is how far apart clients see that a master is away, which look at different moments.
 const oneAbsence = 2 * time.Second
 
-// away says what a phase means.
-func away(p string) string {
-	switch p {
-	case "stalled":
-		return "silent"
-	case "down":
-		return "not connected"
-	case "refused":
-		return "refused"
-	case "quarantined":
-		return "without a vote"
-	}
-	return string(p)
-}
+// phaseWords say what a phase means; the others are words.
+var phaseWords = map[string]string{"stalled": "silent", "down": "not connected", "quarantined": "without a vote"}
 
 // closedWith reports whether the client has left the master.
 func closedWith(m *Seen) bool {

@@ -144,35 +144,22 @@ func (r *Round) whyFailed() string {
 }
 
 // do says what an operation does.
-func do(op string) string {
-	switch op {
-	case record.OpLock:
-		return "take"
-	case record.OpUnlock:
-		return "release"
-	case record.OpRenew, record.OpRecheck:
-		return "renew"
-	}
-	return string(op)
-}
+func do(op string) string { return cmp.Or(opWords[op], op) }
+
+var opWords = map[string]string{record.OpLock: "take", record.OpUnlock: "release", record.OpRenew: "renew", record.OpRecheck: "renew"}
 
 // inWords says what an outcome means.
 func inWords(outcome string) string {
-	switch outcome {
-	case "held":
-		return "another has it"
-	case "no_quorum":
-		return "too few masters answered"
-	case "refused":
-		return "too many masters refused"
-	case "expired":
-		return "the masters answered too late"
-	case "second":
-		return "the second lock failed"
-	case "cancelled":
-		return "its context ended"
-	}
-	return strings.ReplaceAll(outcome, "_", " ")
+	return cmp.Or(outcomeWords[outcome], strings.ReplaceAll(outcome, "_", " "))
+}
+
+var outcomeWords = map[string]string{
+	"held":      "another has it",
+	"no_quorum": "too few masters answered",
+	"refused":   "too many masters refused",
+	"expired":   "the masters answered too late",
+	"second":    "the second lock failed",
+	"cancelled": "its context ended",
 }
 
 func intersect(a, b []string) (both []string) {
