@@ -234,11 +234,12 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	case k.Relies && c.round.Agreed.Epoch.Load() != k.AgreementEpoch:
 		e = m.stale(k, err, askAgreed)
 		e.detail = unsure
-	case !c.held.Survives(&m.hold, k.Token, switches):
+	case !c.held.Survives(ctx, &m.hold, k.Token, switches):
 		e = m.stale(k, err, replaced)
 	}
 	if taken && e != nil {
 		m.giveBack(k.Token)
+		err = cmp.Or(err, ctx.Err()) // then the masters were not asked again
 	}
 	again := e != nil && e.detail == unsure // no master has failed, and the attempt goes on
 	if !again {

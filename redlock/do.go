@@ -49,10 +49,10 @@ func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(
 		return err
 	}
 	stay := false // the work is done
-	defer func() { err = m.end(ctx, err, stay) }()
+	defer func() { err = m.end(ctx, k, err, stay) }()
 	err = fn(k)
 	stay = err == nil
-	return lossOver(k, err)
+	return err
 }
 
 // Acquire takes the lock, and keeps it alive until release is called. It is for work that is no function of its
@@ -83,10 +83,7 @@ func (c *Client) Acquire(ctx context.Context, key string, ttl time.Duration, opt
 	if err != nil {
 		return ctx, nil, err
 	}
-	return k, sync.OnceValue(func() (err error) {
-		defer func() { err = m.end(ctx, err, true) }() // also if the cause of ctx panics
-		return lossOver(k, nil)
-	}), nil
+	return k, sync.OnceValue(func() error { return m.end(ctx, k, nil, true) }), nil
 }
 
 // take takes the lock for a Do or an Acquire, and keeps it alive. Then end is to be called.
@@ -98,24 +95,37 @@ func (m *Mutex) take(ctx context.Context, o *options, by string) (k *held.KeepAl
 	c.busy.Add(1) // while the lock is held: Shutdown knows of one or the other
 	defer func() {
 		if !kept { // also if a context panics
-			err = m.end(ctx, err, false)
+			err = m.end(ctx, nil, err, false)
 		}
 	}()
 	k = c.held.KeepAlive(ctx, &m.hold, by)
-	if err := context.Cause(k); errors.Is(err, ErrLost) || errors.Is(err, ErrMaxLifetime) || errors.Is(err, ErrClosed) {
-		return nil, err
-	} else if err != nil {
-		return nil, unasked(opLock, m.spec().Key, nil, "").endedBy(ctx, k.Err())
+	switch ended, why := k.Err(), k.Why(); {
+	case why != nil:
+		return nil, why
+	case ended != nil && ctx.Err() == nil && c.isShut():
+		return nil, unasked(opLock, m.spec().Key, ErrClosed, "")
+	case ended != nil:
+		return nil, unasked(opLock, m.spec().Key, nil, "").endedBy(ctx, ended)
 	}
 	kept = true
 	return k, nil
 }
 
-// end releases the lock, and ends its KeepAlive. err is how the work has ended: end adds what only the release has found.
-func (m *Mutex) end(ctx context.Context, err error, stay bool) error {
+// end releases the lock, and ends its KeepAlive, k, if it has one. err is how the work has ended: end adds what has become of
+// the lock. The cause of the context of the work is not asked: it can be that of another lock, in which this one was taken.
+func (m *Mutex) end(ctx context.Context, k *held.KeepAlive, err error, stay bool) error {
 	defer m.client.busy.Add(-1)
-	stay = stay && !errors.Is(err, ErrRevoked) // the next one is to have the lock when its holder has let go
+	var why error
+	if k != nil {
+		why = k.Why()
+	}
+	stay = stay && !errors.Is(why, ErrRevoked) // the next one is to have the lock when its holder has let go
 	e := m.unlock(context.WithoutCancel(ctx), stay)
+	for _, end := range [...]error{ErrLost, ErrMaxLifetime} {
+		if errors.Is(why, end) && !errors.Is(err, end) {
+			err = errors.Join(err, why)
+		}
+	}
 	switch {
 	case e == nil, errors.Is(err, ErrLost):
 	case e.reason == ErrNotHeld:
@@ -126,17 +136,6 @@ func (m *Mutex) end(ctx context.Context, err error, stay bool) error {
 		err = errors.Join(err, &lost)
 	case e.reason == ErrNoQuorum && slices.ContainsFunc(e.Votes, func(v Vote) bool { return v.Verdict == votedNo }):
 		err = errors.Join(err, e)
-	}
-	return err
-}
-
-// lossOver adds to the error of the work that the lock has ended under it, if it does not say so. ctx is that of the work.
-func lossOver(ctx context.Context, err error) error {
-	why := context.Cause(ctx)
-	for _, end := range [...]error{ErrLost, ErrMaxLifetime} {
-		if errors.Is(why, end) && !errors.Is(err, end) {
-			err = errors.Join(err, why)
-		}
 	}
 	return err
 }

@@ -226,6 +226,43 @@ func TestDoReleasesNothingThatItHasNotTaken(t *testing.T) {
 	}
 }
 
+// A lock that was taken within another has an end of its own, however the other ends.
+func TestTheLossOfAnOuterLockIsNoneOfTheInnerOne(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, c, other *Client, r *fakeRounds){
+		"it is revoked": func(t *testing.T, c, _ *Client, _ *fakeRounds) {
+			require.NoError(t, c.Revoke(t.Context(), "outer", "why"))
+		},
+		"it is lost": func(t *testing.T, _, _ *Client, r *fakeRounds) {
+			r.set(func(m *fakeMaster) { delete(m.keys, "outer") }, 0, 1, 2)
+		},
+		"its lifetime ends":    func(*testing.T, *Client, *Client, *fakeRounds) {},
+		"its client is closed": func(t *testing.T, _, other *Client, _ *fakeRounds) { require.NoError(t, other.Close()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachDoing(t, Config{}, func(t *testing.T, c *Client, r *fakeRounds, do doing) {
+				for range 2 {
+					other, _ := another(t, r, Config{})
+					err := other.Do(t.Context(), "outer", ttl, func(outer context.Context) error {
+						require.NoError(t, do(outer, "k", ttl, func(inner context.Context) error {
+							time.Sleep(10 * time.Millisecond)
+							end(t, c, other, r)
+							conntest.Soon(t, "the outer lock ends", inner.Done())
+							return nil
+						}, WithMinHold(time.Hour)), "it was held, and its work is done")
+						require.ErrorIs(t, c.NewMutex("k", ttl).TryLock(t.Context()), ErrHeld, "it is left there")
+						if name != "it is lost" {
+							require.Error(t, context.Cause(outer))
+						}
+						time.Sleep(time.Hour)
+						return nil
+					}, WithMaxLifetime(time.Minute))
+					require.Error(t, err)
+				}
+			})
+		})
+	}
+}
+
 // A maximum lifetime that has passed is no loss.
 func TestDoTellsOfAMaximumLifetime(t *testing.T) {
 	lost := 0
@@ -382,6 +419,19 @@ func TestTheWaitForAgreementIsToldOnce(t *testing.T) {
 		require.Equal(t, []string{"round refused", "wait ok", "waited refused 1m0s"}, told)
 		require.Zero(t, c.Stats().Waiting)
 		time.Sleep(time.Second) // until what was asked is denied
+	})
+}
+
+// A master may say so of any lock. There is nothing to agree on, and the lock is tried as with any other error.
+func TestALockWithoutPermitsWaitsForNoAgreement(t *testing.T) {
+	eachDoing(t, Config{}, func(t *testing.T, c *Client, r *fakeRounds, do doing) {
+		for range 2 {
+			r.set(func(m *fakeMaster) { m.deny = func([]string) string { return "PERMITS others have 3" } }, 0, 1)
+			err := do(t.Context(), "k", ttl, nothing, WithWait(10*time.Second))
+			require.ErrorIs(t, err, ErrRefused)
+			time.AfterFunc(5*time.Second, func() { r.set(func(m *fakeMaster) { m.deny = nil }, 0, 1) })
+			require.NoError(t, do(t.Context(), "k", ttl, nothing, WithWait(10*time.Second)))
+		}
 	})
 }
 

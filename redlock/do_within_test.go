@@ -111,6 +111,30 @@ func TestALockOfThisProcessIsWaitedFor(t *testing.T) {
 	})
 }
 
+// It may have been of this process, and another's since. Who waits behind the one that was refused then is told of the other.
+func TestALockThatWasOfThisProcessIsAnothersSince(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		for range 2 {
+			first := c.NewMutex("k", ttl)
+			require.NoError(t, first.Lock(t.Context()))
+			ctx, cancel := context.WithTimeout(t.Context(), 3*ttl)
+			var all []*runner
+			for range 2 {
+				all = append(all, waitsFor(t, c, ctx))
+			}
+			r.set(func(m *fakeMaster) { m.keys["k"] = fakeKey{"other/token", r.clock() + time.Hour} }, 0, 1, 2)
+			for _, m := range all {
+				err := soon(t, m.locked)
+				require.ErrorIs(t, err, ErrHeld)
+				require.ErrorContains(t, err, "held by other on 3 of 3 masters")
+				require.NotContains(t, err.Error(), "this process")
+			}
+			cancel()
+			r.set(flush, 0, 1, 2)
+		}
+	})
+}
+
 // A context knows the lock for as long as that is held.
 func TestAContextForgetsALockThatIsOver(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {

@@ -130,7 +130,7 @@ func TestALockThatAnotherGoroutineHasTakenStaysThoughTheQuestionFails(t *testing
 				}
 				time.Sleep(2 * time.Millisecond)
 				r.set(fail, 0, 1)
-				require.False(t, c.held.Survives(&m.hold, []byte(mine), c.held.Switches()+1))
+				require.False(t, c.held.Survives(t.Context(), &m.hold, []byte(mine), c.held.Switches()+1))
 				r.set(func(m *fakeMaster) { m.down = nil }, 0, 1)
 				time.Sleep(2 * time.Millisecond)
 				next := other.NewMutex("k", ttl)
@@ -247,7 +247,7 @@ func TestRecheckIsRepeatedOnce(t *testing.T) {
 				r.set(func(f *fakeMaster) { f.frozen = true }, 0, 1)
 				thaw := time.AfterFunc(c.slow, func() { r.set(func(f *fakeMaster) { f.frozen = false }, 0, 1) })
 				defer thaw.Stop()
-				require.Equal(t, c.kept, client.held.Survives(&m.hold, []byte(m.secretly()), client.held.Switches()+1))
+				require.Equal(t, c.kept, client.held.Survives(t.Context(), &m.hold, []byte(m.secretly()), client.held.Switches()+1))
 				time.Sleep(timeout)
 			})
 		})
@@ -262,7 +262,7 @@ func TestRecheckThatCloseEndsLosesNothing(t *testing.T) {
 		r.Drain()
 		for range 2 {
 			c.held.Recheck(&m.hold)
-			require.False(t, c.held.Survives(&m.hold, []byte(m.secretly()), c.held.Switches()+1))
+			require.False(t, c.held.Survives(t.Context(), &m.hold, []byte(m.secretly()), c.held.Switches()+1))
 			require.Positive(t, m.Remaining())
 			require.Zero(t, c.Stats().Lost)
 		}
@@ -385,4 +385,52 @@ func TestARecheckThatHasFoundALossIsNotRepeated(t *testing.T) {
 		time.Sleep(2 * time.Millisecond)
 		require.Zero(t, r.keys())
 	})
+}
+
+// A call asks the masters again after a switch, for as long as its context lasts. What it does not rely on is released.
+func TestACallEndsWithItsContextThoughAGroupHasSwitched(t *testing.T) {
+	const limit = 20 * time.Millisecond
+	for name, prepare := range map[string]func(t *testing.T, c *Client) (call func(ctx context.Context) error){
+		"an attempt": func(t *testing.T, c *Client) func(context.Context) error {
+			return c.NewMutex("k", ttl).TryLock
+		},
+		"an Extend of a lock that was handed over": func(t *testing.T, c *Client) func(context.Context) error {
+			return c.NewMutex("k", ttl, WithToken(taken(t, c).Token())).Extend
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				c.groups = true
+				for range 2 {
+					call := prepare(t, c)
+					c.round.Mux = slowToAsk{&forgetfulRounds{Mux: r, c: c, forget: func() { r.set(freeze, 0, 1) }}}
+					ctx, cancel := context.WithTimeout(t.Context(), limit)
+					began := r.now()
+					err := call(ctx)
+					took := r.now() - began
+					cancel()
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+					require.ErrorIs(t, err, ErrNoQuorum)
+					require.LessOrEqual(t, took, limit)
+					c.round.Mux = r
+					r.set(thaw, 0, 1)
+					time.Sleep(2 * ttl)
+					require.Zero(t, r.keys())
+				}
+			})
+		})
+	}
+}
+
+// slowToAsk does so, too, after the first round that was waited for.
+type slowToAsk struct{ *forgetfulRounds }
+
+func (s slowToAsk) Wait(ctx context.Context, op *mux.Op) error {
+	err := s.Mux.Wait(ctx, op)
+	if forget := s.forget; forget != nil {
+		s.forget = nil
+		switches(s.c, 0)
+		forget()
+	}
+	return err
 }

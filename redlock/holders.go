@@ -348,8 +348,11 @@ func (m *Mutex) waitError(ctx context.Context, err error, last, cut *RoundError,
 		defer cancel()
 		h := m.findHolder(ask)
 		e.names(h)
-		if e.detail == 0 && h.votes > 0 && m.spec().Slotted == nil && m.client.held.Keeps(h.token.Reveal()) {
+		switch ours := h.votes > 0 && m.spec().Slotted == nil && m.client.held.Has(h.token.Reveal()); {
+		case ours && e.detail == 0:
 			e.note, e.detail = byUs, heldByUs
+		case !ours && e.named && e.note == byUs: // it was, when the queues were told
+			e.note, e.detail = "", 0
 		}
 	}
 	return e

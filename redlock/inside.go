@@ -83,7 +83,7 @@ package redlock
 //	a lock is renewed after a third   redlock/internal/quorum/tally.go     RenewAfter           renewed-after-a-half
 //	a renewal is repeated             redlock/internal/held/renewer.go     renewer.complete     renewal-not-repeated
 //	a lock after a switch             redlock/internal/held/recheck.go     rechecker.survives   recheck-judges-anothers-lock
-//	a tombstone excludes              redlock/internal/held/renewer.go     renewer.noteLostBut  a-minoritys-tombstones-are-deleted
+//	a tombstone excludes              redlock/internal/held/renewer.go     renewer.noteLost     a-minoritys-tombstones-are-deleted
 //	who is next, and who is dead      redlock/internal/kind/queue.go       EnterScript          dead-in-the-queue-blocks
 //	... in this process               redlock/internal/line/local.go       LocalQueues.joinAs   several-waiter-does-not-wait-for-its-turn
 //	... and is woken                  redlock/internal/line/local.go       LocalQueues.Released  wake-nobody

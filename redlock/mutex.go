@@ -252,7 +252,11 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	case was == held.Unlocked:
 		return unasked(opExtend, m.spec().Key, ErrNotHeld, "not locked")
 	case was.Over():
-		return unasked(opExtend, m.spec().Key, ErrNotHeld, "its validity has ended")
+		e := unasked(opExtend, m.spec().Key, ErrNotHeld, "its validity has ended")
+		if m.hold.Revoked() {
+			e.under, e.note = ErrRevoked, ""
+		}
+		return e
 	}
 	return errorOf(f)
 }

@@ -109,8 +109,8 @@ func TestPanicOfAContextLeavesNothing(t *testing.T) {
 	}
 }
 
-// A cause that is the caller's own can panic when it is asked what it is. The release of an Acquire goes out nevertheless.
-func TestAReleaseGoesOutThoughTheCauseOfItsContextPanics(t *testing.T) {
+// A cause that is the caller's own can panic when it is asked what it is. The release of an Acquire does not ask.
+func TestAReleaseDoesNotAskTheCauseOfItsContext(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
@@ -119,7 +119,7 @@ func TestAReleaseGoesOutThoughTheCauseOfItsContextPanics(t *testing.T) {
 		_, release, err := c.Acquire(ctx, "k", term30)
 		require.NoError(t, err)
 		cancel(brittleCause{})
-		require.PanicsWithValue(t, "the cause's", func() { release() })
+		require.NoError(t, release())
 		require.Zero(t, c.busy.Load())
 		require.NoError(t, c.Do(t.Context(), "k", term30, func(context.Context) error { return nil }, WithWait(time.Minute)))
 	}

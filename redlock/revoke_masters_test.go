@@ -337,6 +337,31 @@ func TestARevokedLockIsNotLeftThere(t *testing.T) {
 			require.NoError(t, stop(held))
 			return release()
 		},
+		"a Do that only its release tells": func(stop func(ctx context.Context) error) error {
+			ctx, cancel := context.WithCancel(t.Context())
+			return c.Do(ctx, "lock:k", 3*time.Second, func(held context.Context) error {
+				cancel()
+				<-held.Done() // nobody renews it from here on
+				return stop(held)
+			}, redlock.WithMinHold(time.Hour))
+		},
+		"a Mutex that takes the next lock": func(stop func(ctx context.Context) error) error {
+			m := c.NewMutex("lock:k", 3*time.Second, redlock.WithMinHold(time.Hour))
+			require.NoError(t, m.TryLock(t.Context()))
+			held, end := m.KeepAlive(t.Context())
+			defer end()
+			require.NoError(t, stop(held))
+			for range 2 {
+				require.ErrorIs(t, m.Extend(t.Context()), redlock.ErrRevoked)
+			}
+			require.NoError(t, m.TryLock(t.Context()), "it has let go of the one that was revoked")
+			require.NoError(t, m.Unlock(t.Context()))
+			for i := range masters.N() { // which its own least time has left
+				_, err := masters.Do(i, "DEL", "lock:k")
+				require.NoError(t, err)
+			}
+			return context.Cause(held)
+		},
 	} {
 		for range 2 {
 			require.ErrorIs(t, work(func(ctx context.Context) error {

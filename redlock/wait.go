@@ -181,7 +181,7 @@ func (w *wait) lock(ctx, waiting context.Context, try, head bool) (*RoundError, 
 // standsAside reports whether a Lock that has failed so is to wait outside the queues, as it need not be waited for there: others
 // have another number of permits; or the Mutex itself has a lock that others can have, too.
 func (m *Mutex) standsAside(e *RoundError) bool {
-	return e.differs() || e.detail == heldByItself && m.turn != nil
+	return m.spec().Slotted != nil && e.differs() || e.detail == heldByItself && m.turn != nil
 }
 
 // An interval is the time between two attempts, in which the wait sleeps until the lock may be free.
@@ -265,7 +265,7 @@ func (w *wait) takeOver(ctx context.Context) (taken bool, err error) {
 	}
 	w.acquired = true // from here on a panic unlocks it
 	defer m.hold.Unpin()
-	if !c.held.Survives(&m.hold, token, switches) {
+	if !c.held.Survives(ctx, &m.hold, token, switches) {
 		w.acquired = false
 		m.giveBack(token)
 		return false, nil

@@ -103,7 +103,7 @@ func (ls *Locks) TakeSecond(ctx context.Context, h *Lock, token []byte, take fun
 			b.unlockNoWait()
 		}
 	}()
-	k := r.addPending(ctx, h)
+	k := r.addTo(ctx, h, "", true)
 	defer k.Stop()
 	began := r.core.Now()
 	lock, err := take(k)

@@ -197,7 +197,7 @@ func (ls *Locks) Extend(ctx context.Context, h *Lock) (was State, f Failure) {
 	stale := false
 	if reason == nil && was == stateHandedOver {
 		ls.rechecker.add(h) // for the next recheck; the last one may have come too early for this lock
-		stale = !ls.Survives(h, k.Token, switches)
+		stale = !ls.Survives(ctx, h, k.Token, switches)
 	}
 	switch {
 	case stale:
@@ -213,6 +213,9 @@ func (ls *Locks) Extend(ctx context.Context, h *Lock) (was State, f Failure) {
 	}
 	if stale || mustUndo {
 		ls.renewer.lose(h, k.Token, f)
+	}
+	if stale {
+		err = ctx.Err() // then the masters were not asked again
 	}
 	if f != nil {
 		f.Blame(ctx, err)

@@ -101,6 +101,15 @@ func (k *KeepAlive) Err() error {
 	return k.parent.Err()
 }
 
+// Why returns why the lock is lost, or was given up at the end of its lifetime; nil if it is neither. The cause of the context
+// can be that of its parent, which can be another lock's.
+func (k *KeepAlive) Why() error {
+	k.checkDeadline()
+	k.renewer.mu.Lock()
+	defer k.renewer.mu.Unlock()
+	return k.why
+}
+
 func (k *KeepAlive) checkDeadline() {
 	k.backing.checkContext()
 	if k.parent.Err() == nil && (k.renewer.core.Now() >= k.deadline() || k.backing.lost()) {

@@ -26,7 +26,7 @@ type Lock struct {
 	fence        uint64        // of the lock; 0 if it has none, or if it is unknown
 	until        time.Duration // end of the validity
 	lost         bool          // it is known to be lost
-	told         told          // what the Observers were told
+	told         told          // what the Observers were told, or the holder
 	shown        bool          // others may know the token
 	pins         int32         // what can still end the lock: its rounds under way, and the attempt that has taken it
 	staysUntil   time.Duration // of a lock that is lost: only its holder takes it from the masters before then; see noteStays
@@ -43,12 +43,13 @@ type Lock struct {
 	attemptLease lease // of the last attempt, and of the lock that it has taken
 }
 
-// told is what the Observers were told of the lock of a hold. A byte has all of it: a kept lock is to be small.
+// told is what the Observers, or the holder, were told of the lock of a hold. A byte has all of it: a kept lock is to be small.
 type told uint8
 
 const (
-	toldLoss told = 1 << iota // that it is lost
-	toldGone                  // that it is let go of
+	toldLoss    told = 1 << iota // that it is lost
+	toldGone                     // that it is let go of
+	toldRevoked                  // that it was revoked
 )
 
 // A lease tells the mux about a hold, without the hold's mutex. A master that lacks the key, or does not know a
@@ -166,6 +167,13 @@ func (h *Lock) state(now time.Duration) State {
 
 // Over reports whether the lock has ended by itself: it has expired or is lost.
 func (s State) Over() bool { return s == stateExpired || s == stateLost }
+
+// Revoked reports whether the lock is over because it was revoked, as was found before.
+func (h *Lock) Revoked() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.told&toldRevoked != 0
+}
 
 // Token returns the token of the lock, which others may know from then on; empty if there is none.
 func (h *Lock) Token() string {

@@ -37,8 +37,14 @@ func (ls *Locks) Counts() *Counts { return &ls.counts }
 // Kept returns the number of live KeepAlives.
 func (ls *Locks) Kept() int { return ls.renewer.kept() }
 
-// Keeps reports whether a lock is kept alive that has that token.
-func (ls *Locks) Keeps(token string) bool { return ls.renewer.keeps(token) }
+// Has reports whether a lock with that token is held.
+func (ls *Locks) Has(token string) bool {
+	return slices.ContainsFunc(ls.rechecker.list(), func(h *Lock) bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return string(h.token()) == token && h.state(ls.core.Now()) == stateHeld
+	})
+}
 
 // Able returns the masters that notify of changes of what is kept alive.
 func (ls *Locks) Able() mux.Set { return ls.renewer.subscriptions.Able() }
@@ -56,10 +62,10 @@ func (ls *Locks) Switches() uint64 {
 }
 
 // Survives reports whether a lock that was just taken is valid, though groups may have switched since there were so many
-// switches. Then the masters are asked again, and a lock that is not valid is released. The token is that of the caller's
-// lock, as the hold may have another one by now.
-func (ls *Locks) Survives(h *Lock, token []byte, since uint64) bool {
-	return ls.Switches() == since || ls.rechecker.survives(h, token)
+// switches. Then the masters are asked again, and a lock that is not valid is released. If ctx ends first, nobody knows, and it
+// reports false. The token is that of the caller's lock, as the hold may have another one by now.
+func (ls *Locks) Survives(ctx context.Context, h *Lock, token []byte, since uint64) bool {
+	return ls.Switches() == since || ls.rechecker.survives(ctx, h, token)
 }
 
 // Recheck asks the masters again for these locks, as Switched does for all, and waits for all that follows. Tests call it.
@@ -151,6 +157,9 @@ func (ls *Locks) ClearExpired(h *Lock) {
 	defer c.Round.Put(k)
 	k.Token = append(k.Token[:0], h.token()...) // this token never becomes valid again
 	rest := h.lingerTime(c.Now)
+	if h.told&toldRevoked != 0 { // the next one is to have it
+		rest = 0
+	}
 	h.mu.Unlock()
 	ls.renewer.giveBack(h, k.Token, rest, nil)
 }

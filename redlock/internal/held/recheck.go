@@ -13,7 +13,7 @@ import (
 
 // A rechecker asks the masters again for every lock that is held, after a group has switched to another master. A
 // master that had voted for the lock may have been replaced by one that does not have the lock. The new master
-// is in quarantine. So a lock survives if the other masters make a quorum. Otherwise it is lost at once, but stays on the masters until its holder lets go (renewer.noteLostBut). A lock that
+// is in quarantine. So a lock survives if the other masters make a quorum. Otherwise it is lost at once, but stays on the masters until its holder lets go (renewer.noteLost). A lock that
 // survives has its full TTL again, even without a KeepAlive: a shorter TTL could undo a renewal that is under way.
 //
 // Its list of the locks is also what Shutdown waits for, so it has them even if there is no group.
@@ -112,10 +112,10 @@ func (r *rechecker) recheckAll() {
 // survives asks the masters again for a lock that was just taken while a group has switched. One of the lock's votes
 // may be that of the replaced master, and the recheck of all locks may have come too early to see this one. It
 // reports whether the lock is still valid. If it is not, it is released: nobody relies on it yet. If the client is
-// closed meanwhile, nobody knows, and the caller gives it back. The token is that of the caller's lock. The hold may have
+// closed meanwhile, or ctx ends, nobody knows, and the caller gives it back. The token is that of the caller's lock. The hold may have
 // another lock by now, on which another goroutine may rely.
-func (r *rechecker) survives(h *Lock, token []byte) bool {
-	asked := r.ask([]*Lock{h}, token, func(tell func()) { tell() })
+func (r *rechecker) survives(ctx context.Context, h *Lock, token []byte) bool {
+	asked := r.ask(ctx, []*Lock{h}, token, func(tell func()) { tell() })
 	h.mu.Lock()
 	held := h.has(token) && h.state(r.core.Now()) == stateHeld
 	h.mu.Unlock()
@@ -127,12 +127,12 @@ func (r *rechecker) survives(h *Lock, token []byte) bool {
 
 // recheck rechecks these locks, whose holders may rely on them.
 // A context may block when it is called: the others wait for nobody.
-func (r *rechecker) recheck(holds []*Lock) { r.ask(holds, nil, r.running.Go) }
+func (r *rechecker) recheck(holds []*Lock) { r.ask(context.Background(), holds, nil, r.running.Go) }
 
 // ask asks the masters again for these locks. Of one that is lost, call calls the contexts, and tells the Observers. It is
-// released if its token is that, which nobody relies on yet. It reports false if the client was closed meanwhile: then nobody
-// knows.
-func (r *rechecker) ask(holds []*Lock, token []byte, call func(func())) (asked bool) {
+// released if its token is that, which nobody relies on yet. It reports false if ctx has ended, or the client was closed, meanwhile:
+// then nobody knows.
+func (r *rechecker) ask(ctx context.Context, holds []*Lock, token []byte, call func(func())) (asked bool) {
 	var posted []extension
 	for _, h := range holds {
 		x := extension{core: r.core, hold: h, call: r.core.Round.Take()}
@@ -147,7 +147,7 @@ func (r *rechecker) ask(holds []*Lock, token []byte, call func(func())) (asked b
 	slices.SortFunc(posted, func(x, y extension) int { return cmp.Compare(x.call.Op.Timeout, y.call.Op.Timeout) })
 	asked = true
 	for _, x := range posted {
-		asked = r.complete(x, token, call) && asked
+		asked = r.complete(ctx, x, token, call) && asked
 		r.core.Round.Put(x.call)
 	}
 	return asked
@@ -155,9 +155,8 @@ func (r *rechecker) ask(holds []*Lock, token []byte, call func(func())) (asked b
 
 // complete waits for the round and judges it. It repeats a round once that was not decided in time: when a server
 // fails, others may be slow for a moment. Every other failure means that the lock is lost, as the lock can no
-// longer rely on a vote that it had. It reports false if the client was closed meanwhile.
-func (r *rechecker) complete(x extension, token []byte, call func(func())) (asked bool) {
-	ctx := context.Background()
+// longer rely on a vote that it had. It reports false if ctx has ended, or the client was closed, before it was decided.
+func (r *rechecker) complete(ctx context.Context, x extension, token []byte, call func(func())) (asked bool) {
 	defer x.hold.Unpin()
 	err := r.core.Round.Mux.Wait(ctx, &x.call.Op)
 	if err == mux.ErrTimeout && !quorum.Count(x.call.Op.Votes, err).Lost() && x.post() {
@@ -167,7 +166,7 @@ func (r *rechecker) complete(x extension, token []byte, call func(func())) (aske
 	left, repair, reason := x.complete(err, true)
 	r.core.Round.Forget(repair)
 	r.renewer.askAgain(x.hold)
-	if reason == ErrClosed { // the lock is not lost by that
+	if reason == ErrClosed || reason == quorum.ErrUndecided { // the lock is not lost by that
 		return false
 	}
 	var f Failure
@@ -175,7 +174,7 @@ func (r *rechecker) complete(x extension, token []byte, call func(func())) (aske
 	if reason != nil && reason != errUnlocked {
 		f = r.core.Teller.Failure(OpRecheck, x.hold.spec.Key, x.call, err, reason)
 		f.Note(Replaced)
-		tell = r.renewer.noteLostBut(x.hold, slices.Clone(x.call.Token), f, string(x.call.Token) != string(token))
+		tell = r.renewer.noteLost(x.hold, slices.Clone(x.call.Token), f, string(x.call.Token) != string(token))
 	}
 	x.observe(ctx, OpRecheck, left, f)
 	if tell != nil {

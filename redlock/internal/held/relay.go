@@ -413,7 +413,7 @@ func (r *relay) complete(k *round.Call, err error) (gone bool, tell func()) {
 	news := lost && !releases && !r.lost.Swap(true)
 	r.mu.Unlock()
 	if news && h != nil {
-		tell = r.of.renewer.noteLost(h, slices.Clone(r.token), c.Teller.Failure(OpUnlock, r.spec.Key, k, err, reason))
+		tell = r.of.renewer.noteLost(h, slices.Clone(r.token), c.Teller.Failure(OpUnlock, r.spec.Key, k, err, reason), false)
 	}
 	if t.Released(false, false) == nil { // whoever has it now has lost it since: they let go before
 		return false, tell

@@ -164,6 +164,9 @@ func (ls *Locks) Unlock(ctx context.Context, h *Lock, linger bool) (was State, f
 		err = c.Round.Mux.Wait(ctx, &r.Op)
 	}
 	if f = r.complete(err); f != nil {
+		if linger && f.Revoked() { // found out too late: the tombstones are to stay for the least time
+			c.Round.SendRelease(&h.spec, r.Token, 0)
+		}
 		f.Blame(ctx, err)
 	}
 	c.Teller.Round(ctx, OpUnlock, h.spec.Key, &r.Call, 0, f)

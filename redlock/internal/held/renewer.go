@@ -87,22 +87,7 @@ func (r *renewer) kept() int {
 	return len(r.heap)
 }
 
-// keeps reports whether it keeps a lock alive that has that token.
-func (r *renewer) keeps(token string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.ContainsFunc(r.heap, func(k *KeepAlive) bool {
-		k.hold.mu.Lock()
-		defer k.hold.mu.Unlock()
-		return string(k.hold.token()) == token
-	})
-}
-
-// addPending is Locks.KeepAlive for a lock whose second lock is still to be taken.
-func (r *renewer) addPending(ctx context.Context, h *Lock) *KeepAlive {
-	return r.addTo(ctx, h, "", true)
-}
-
+// addTo is Locks.KeepAlive. awaitsSecond is set for a lock whose second lock is still to be taken.
 func (r *renewer) addTo(ctx context.Context, h *Lock, by string, awaitsSecond bool) *KeepAlive {
 	k := &KeepAlive{renewer: r, hold: h, by: by, awaitsSecond: awaitsSecond, index: -1, lifetimeEnd: clock.Forever, askAt: clock.Forever}
 	k.parent, k.cancel = context.WithCancelCause(ctx)
@@ -207,14 +192,11 @@ func (r *renewer) finish(over []*KeepAlive) {
 func cancelAll(over []*KeepAlive) {
 	switch len(over) {
 	case 0:
+		return
 	case 1:
 		over[0].cancel(over[0].why)
-	default:
-		cancelEach(over)
+		return
 	}
-}
-
-func cancelEach(over []*KeepAlive) {
 	ended := make(chan any, len(over)) // what each has panicked with; nil for nothing
 	for _, k := range over {
 		go func() {
@@ -274,25 +256,25 @@ func (r *renewer) removeUnlocked(keeps *KeepAlive) (over []*KeepAlive) {
 // nothing of a lock that was valid and has a tombstone, however few masters show one: perhaps a majority has it. The
 // tombstones keep the others out until the holder has let go.
 func (r *renewer) lose(h *Lock, token []byte, failure Failure) {
-	r.noteLost(h, token, failure)()
+	r.noteLost(h, token, failure, false)()
 }
 
 // noteLost is lose, but leaves it to the function that it returns to call contexts, to tell the Observers, and to release.
 // Who judges other locks too does not call that function, but has a goroutine do so: a context may block.
-func (r *renewer) noteLost(h *Lock, token []byte, failure Failure) (tell func()) {
-	return r.noteLostBut(h, token, failure, false)
-}
-
-// noteLostBut is noteLost. unseen is set for a holder that did not ask. It may have read Remaining, and rely on that without
+//
+// unseen is set for a holder that did not ask. It may have read Remaining, and rely on that without
 // another look; or it may have passed the lock on, by its token. So the lock is left on the masters, where it keeps the others
 // out. The holder's Unlock releases it, or its next attempt, or its TTL ends it.
-func (r *renewer) noteLostBut(h *Lock, token []byte, failure Failure, unseen bool) (tell func()) {
+func (r *renewer) noteLost(h *Lock, token []byte, failure Failure, unseen bool) (tell func()) {
 	var rest time.Duration
 	stays := false
 	over := r.removeLost(h, failure, func() *KeepAlive {
 		now := r.core.Now()
 		rest = h.lingerTime(r.core.Now) // a lost lock lingers, too, where the masters still have it
 		stays = h.noteStays(token, now, unseen || failure != nil && failure.Entombed()) || unseen
+		if failure != nil && failure.Revoked() && h.has(token) {
+			h.told |= toldRevoked
+		}
 		return h.lose(token, now)
 	})
 	return func() {
@@ -650,7 +632,7 @@ func (r *renewer) complete(x renewal, err error) (repair *round.Call) {
 	r.mu.Unlock()
 	var tell func()
 	if e != nil && (reason == quorum.ErrNotHeld || !stopped && x.mustUndo(reason)) {
-		tell = r.noteLost(h, slices.Clone(x.call.Token), e)
+		tell = r.noteLost(h, slices.Clone(x.call.Token), e, false)
 	}
 	if x.confirms {
 		r.askAgain(h)
@@ -736,7 +718,7 @@ func (r *renewer) heed(changes []tracking.Change, connected bool) {
 				k.setNext()
 			}
 		}
-		r.heap.init()
+		heap.Init(&r.heap)
 	}
 	r.arm(now)
 }
@@ -768,8 +750,6 @@ func (h keepAliveHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].index, h[j].index = i, j
 }
-
-func (h *keepAliveHeap) init() { heap.Init(h) }
 
 func (h *keepAliveHeap) Push(x any) {
 	k := x.(*KeepAlive)
