@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"unsafe"
 
+	"github.com/redburst/redburst/resp"
 	"golang.org/x/sys/unix"
 )
 
@@ -66,6 +67,7 @@ const floorTokenLength = len("floor-0123456789abcdef")
 func (c floorCommands) of(key string) (set, release, extend []byte) {
 	ttl := strconv.FormatInt(lockTTL.Milliseconds(), 10)
 	token := fmt.Sprintf("floor-%016x", rand.Uint64())
+	command := func(args ...string) []byte { return resp.AppendCommand(nil, args...) }
 	return command("SET", key, token, "NX", "PX", ttl),
 		command("EVALSHA", c.release, "1", key, token),
 		command("EVALSHA", c.extend, "1", key, token, ttl)
@@ -184,7 +186,7 @@ func floorDial(e Endpoint) (fd int, err error) {
 
 // floorAuth logs in on a socket that blocks.
 func floorAuth(fd int, password string) error {
-	if _, err := unix.Write(fd, command("AUTH", password)); err != nil {
+	if _, err := unix.Write(fd, resp.AppendCommand(nil, "AUTH", password)); err != nil {
 		return os.NewSyscallError("write", err)
 	}
 	answer := make([]byte, len("+OK\r\n"))
@@ -202,14 +204,6 @@ func floorAuth(fd int, password string) error {
 		return fmt.Errorf("log in: %q", answer)
 	}
 	return nil
-}
-
-func command(args ...string) []byte {
-	p := fmt.Appendf(nil, "*%d\r\n", len(args))
-	for _, a := range args {
-		p = fmt.Appendf(p, "$%d\r\n%s\r\n", len(a), a)
-	}
-	return p
 }
 
 type floorMaster struct {

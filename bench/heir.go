@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/redburst/redburst/resp"
 	"golang.org/x/sys/unix"
 )
 
@@ -38,17 +39,17 @@ func (l *heirLocker) Close() error {
 func (l *heirLocker) Mutex(key string) (Mutex, error) {
 	m := &heirMutex{quorum: l.fleet.N/2 + 1, in: make([]byte, 4<<10)}
 	m.set, m.release, m.extend = l.of(key)
-	m.watch = append(command("CLIENT", "CACHING", "YES"), command("GET", key)...)
+	m.watch = resp.AppendCommand(resp.AppendCommand(nil, "CLIENT", "CACHING", "YES"), "GET", key)
 	m.lengths['+'] = len("+OK\r\n")
 	m.lengths[':'] = len(":1\r\n")
 	m.lengths['_'] = len("_\r\n")
-	m.lengths['$'] = len(bulk(strings.Repeat("x", floorTokenLength)))
-	m.lengths['>'] = len(">2\r\n" + bulk("invalidate") + "*1\r\n" + bulk(key))
+	m.lengths['$'] = len(resp.AppendBulkString(nil, strings.Repeat("x", floorTokenLength)))
+	m.lengths['>'] = len(resp.AppendCommand(resp.AppendBulkString([]byte(">2\r\n"), "invalidate"), key))
 	fds, err := m.dial(l.fleet)
 	if err != nil {
 		return nil, err
 	}
-	greeting := append(command("HELLO", "3"), command("CLIENT", "TRACKING", "ON", "OPTIN")...)
+	greeting := resp.AppendCommand(resp.AppendCommand(nil, "HELLO", "3"), "CLIENT", "TRACKING", "ON", "OPTIN")
 	for i, fd := range fds {
 		if fd < 0 {
 			return nil, errDead
@@ -61,8 +62,6 @@ func (l *heirLocker) Mutex(key string) (Mutex, error) {
 	l.open = append(l.open, m)
 	return m, nil
 }
-
-func bulk(s string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s) }
 
 // greet returns when the last of the replies, which is that to CLIENT TRACKING, has come.
 func greet(fd int, greeting, in []byte) error {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/resp"
 	"github.com/stretchr/testify/require"
 )
 
@@ -41,7 +42,7 @@ func TestTheMastersDemandAPassword(t *testing.T) {
 		c, err := net.Dial(e.Network, e.Addr)
 		require.NoError(t, err)
 		defer c.Close()
-		_, err = c.Write(command("CONFIG", "GET", "dir"))
+		_, err = c.Write(resp.AppendCommand(nil, "CONFIG", "GET", "dir"))
 		require.NoError(t, err)
 		answer := make([]byte, len("-NOAUTH"))
 		_, err = io.ReadFull(c, answer)

@@ -1,11 +1,9 @@
 package redlocktest
 
 import (
-	"errors"
 	"io"
 	"net"
 	"sync"
-	"time"
 )
 
 // A bus is a port in front of the port on which a node hears the other nodes. Who connects says
@@ -31,25 +29,11 @@ func newBus(to int, node string) (*bus, error) {
 		return nil, err
 	}
 	b := &bus{to: to, node: node, listener: l, off: map[string]bool{}, conns: map[net.Conn]string{}}
-	b.running.Go(b.accept)
+	b.running.Go(func() { accept(l, func(c *net.TCPConn) { b.running.Go(func() { b.serve(c) }) }) })
 	return b, nil
 }
 
 func (b *bus) port() int { return b.listener.Addr().(*net.TCPAddr).Port }
-
-func (b *bus) accept() {
-	for {
-		c, err := b.listener.Accept()
-		switch {
-		case err == nil:
-			b.running.Go(func() { b.serve(c) })
-		case errors.Is(err, net.ErrClosed):
-			return
-		default:
-			time.Sleep(time.Millisecond)
-		}
-	}
-}
 
 func (b *bus) serve(c net.Conn) {
 	defer c.Close()

@@ -56,23 +56,12 @@ func (e *embedded) start(l *net.TCPListener) error {
 	redis.Server().SetPreHook(newIdentity().info(redis.Server()))
 	e.listener, e.redis, e.server, e.gate, e.paused = l, redis, redis.Server(), newGate(), false
 	e.accepting = make(chan struct{})
-	go accept(l, e.server, e.gate, e.accepting)
+	server, gate, done := e.server, e.gate, e.accepting
+	go func() {
+		defer close(done)
+		accept(l, func(c *net.TCPConn) { server.ServeConn(&gatedConn{c, gate}) })
+	}()
 	return nil
-}
-
-func accept(l *net.TCPListener, server *miniserver.Server, gate *gate, done chan struct{}) {
-	defer close(done)
-	for {
-		c, err := l.Accept()
-		switch {
-		case err == nil:
-			server.ServeConn(&gatedConn{c, gate})
-		case errors.Is(err, net.ErrClosed):
-			return
-		default:
-			time.Sleep(time.Millisecond) // out of descriptors
-		}
-	}
 }
 
 func (e *embedded) addr() string { return e.address }

@@ -3,7 +3,6 @@ package redlocktest
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"net"
 	"sync"
@@ -45,7 +44,7 @@ func newLink(master string) (*link, error) {
 		return nil, err
 	}
 	l := &link{master: master, listener: listener, changed: make(chan struct{}), passages: make(map[*passage]struct{})}
-	l.running.Go(l.accept)
+	l.running.Go(func() { accept(l.listener, func(c *net.TCPConn) { l.running.Go(func() { l.serve(c, l.dial) }) }) })
 	return l, nil
 }
 
@@ -81,20 +80,6 @@ func (l *link) close() {
 	l.listener.Close()
 	l.reset()
 	l.running.Wait()
-}
-
-func (l *link) accept() {
-	for {
-		c, err := l.listener.AcceptTCP()
-		switch {
-		case err == nil:
-			l.running.Go(func() { l.serve(c, l.dial) })
-		case errors.Is(err, net.ErrClosed):
-			return
-		default:
-			time.Sleep(time.Millisecond) // it was reset already, or we are out of descriptors
-		}
-	}
 }
 
 func (l *link) dial(ctx context.Context) (half, error) {

@@ -110,6 +110,21 @@ func listen() (*net.TCPListener, error) {
 	return nil, errors.Join(errs...)
 }
 
+// accept has each connection served that comes, until the listener is closed.
+func accept(l *net.TCPListener, serve func(c *net.TCPConn)) {
+	for {
+		c, err := l.AcceptTCP()
+		switch {
+		case err == nil:
+			serve(c)
+		case errors.Is(err, net.ErrClosed):
+			return
+		default:
+			time.Sleep(time.Millisecond) // it was reset already, or we are out of descriptors
+		}
+	}
+}
+
 // freePort returns a port that was free a moment ago.
 func freePort() (int, error) {
 	l, err := listen()

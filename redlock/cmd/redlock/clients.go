@@ -349,10 +349,7 @@ func writeClientsJSON(t *terminal, on []connected, own string, all []finding) {
 		out.Lists = append(out.Lists, listJSON{u.list, u.clients, u.masters})
 	}
 	for _, c := range on {
-		m := masterJSON{Master: c.address, Clients: []clientJSON{}, Others: c.others}
-		if c.err != nil {
-			m.Error = without(c.err, c.address)
-		}
+		m := masterJSON{Master: c.address, Error: without(c.err, c.address), Clients: []clientJSON{}, Others: c.others}
 		for _, cl := range c.clients {
 			m.Clients = append(m.Clients, clientJSON{cl.Program, cl.Version, cl.List, cl.Owner, cl.from, int64(cl.age / time.Second), int64(cl.idle / time.Second)})
 		}

@@ -245,15 +245,12 @@ func writeFindingsJSON(t *terminal, inspections []*inspection, all []finding) {
 	}{!anyWrong(all), quorum.Majority(len(inspections)), nil, append([]finding{}, all...)}
 	micros := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 	for _, e := range inspections {
-		m := master{Master: e.address, Level: "ok", Version: e.server.Version, RunID: e.server.RunID, Mode: e.server.Mode,
+		m := master{Master: e.address, Error: without(e.err, e.address), Level: "ok", Version: e.server.Version, RunID: e.server.RunID, Mode: e.server.Mode,
 			Role: e.server.Role, UptimeS: int64(e.server.Uptime / time.Second), AOF: e.aof(), Replay: e.replay,
 			Eviction: e.setting("maxmemory-policy", "maxmemory_policy"), Tracking: e.server.Tracking,
 			Listed: e.err == nil && e.on.err == nil, Place: e.place()}
 		if w := worst(all, e.address); w != "" {
 			m.Level = string(w)
-		}
-		if e.err != nil {
-			m.Error = without(e.err, e.address)
 		}
 		median, longest := e.latency()
 		m.LatencyUS, m.LongestUS = micros(median), micros(longest)

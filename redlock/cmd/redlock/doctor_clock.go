@@ -3,10 +3,10 @@ package main
 import (
 	"context"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redburst/redburst/conn/clock"
-	"github.com/redburst/redburst/resp"
 )
 
 // A sample is a look at a master's clock.
@@ -33,9 +33,9 @@ func (e *inspection) watchClock(ctx context.Context, p *probe, span time.Duratio
 		elems := replies[0].Elems()
 		seconds, _ := elems.Next()
 		micros, _ := elems.Next()
-		s, ok1 := number(seconds)
-		us, ok2 := number(micros)
-		if replies[0].IsError() || !ok1 || !ok2 {
+		s, err1 := strconv.ParseUint(string(seconds.Bytes()), 10, 53)
+		us, err2 := strconv.ParseUint(string(micros.Bytes()), 10, 53)
+		if replies[0].IsError() || err1 != nil || err2 != nil {
 			e.refusal["TIME"] = p.refusalOf(replies[0])
 			return nil
 		}
@@ -127,15 +127,4 @@ func (e *inspection) ahead() time.Duration {
 		return most
 	}
 	return 0
-}
-
-func number(v resp.Value) (n int64, ok bool) {
-	text := v.Bytes()
-	for _, c := range text {
-		if c < '0' || c > '9' || n > 1<<52 {
-			return 0, false
-		}
-		n = 10*n + int64(c-'0')
-	}
-	return n, len(text) > 0
 }

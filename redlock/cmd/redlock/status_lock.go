@@ -313,15 +313,12 @@ func (s *lockStatus) writeJSON(t *terminal) {
 		out.Readers = append(out.Readers, reader{r.Token.Reveal(), r.Owner(), leftMS(r.left), r.votes, r.Reason})
 	}
 	for _, a := range s.answers {
-		m := master{Master: a.Addr, Token: a.Token.Reveal(), Owner: a.Owner(), Fence: a.row.Fence, Revoked: a.Reason}
+		m := master{Master: a.Addr, Error: without(a.Err, a.Addr), Token: a.Token.Reveal(), Owner: a.Owner(), Fence: a.row.Fence, Revoked: a.Reason}
 		if !a.Token.IsZero() || len(a.readers()) > 0 {
 			m.LeftMS = leftMS(a.TTL)
 		}
 		for _, r := range a.readers() {
 			m.Readers = append(m.Readers, reader{r.Token.Reveal(), r.Owner(), leftMS(r.TTL), 0, r.Reason})
-		}
-		if a.Err != nil {
-			m.Error = without(a.Err, a.Addr)
 		}
 		out.Masters = append(out.Masters, m)
 	}

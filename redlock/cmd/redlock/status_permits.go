@@ -186,11 +186,7 @@ func (a *permitStatus) writeJSON(t *terminal) {
 		out.Permits = append(out.Permits, p)
 	}
 	for _, of := range a.answers {
-		m := master{Master: of.Addr, Taken: len(of.row.Holders)}
-		if of.Err != nil {
-			m.Error = without(of.Err, of.Addr)
-		}
-		out.Masters = append(out.Masters, m)
+		out.Masters = append(out.Masters, master{Master: of.Addr, Error: without(of.Err, of.Addr), Taken: len(of.row.Holders)})
 	}
 	writeJSON(t, out)
 }

@@ -88,8 +88,11 @@ func quoted(word string) string {
 	return word
 }
 
-// without is an error's text without the master's name, which stands beside it.
+// without is an error's text without the master's name, which stands beside it; empty for none.
 func without(err error, master string) string {
+	if err == nil {
+		return ""
+	}
 	s := strings.TrimPrefix(err.Error(), "conn: ")
 	if prefix := master + ": "; len(s) > len(prefix) && s[:len(prefix)] == prefix {
 		return s[len(prefix):]

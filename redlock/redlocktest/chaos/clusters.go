@@ -280,24 +280,9 @@ func (f *clusters) settle(ctx context.Context, i int) {
 
 // impose strikes the traffic of the owner. That to its replica is struck with it.
 func (f *clusters) impose(s strike) (lift func()) {
-	i, at := s.Target, f.at(s.Target)
-	switch s.Fault {
-	case cut:
-		f.Nodes(i).Cut(at)
-	case cutReplies, answersLost:
-		f.Nodes(i).CutReplies(at)
-	case lateLost:
-		f.Nodes(i).CutReplies(at)
-		f.Nodes(i).Delay(at, s.For/2)
-	case delay:
-		f.Nodes(i).Delay(at, s.For/delayShare)
-	default:
-		panic("clusters have no such fault")
-	}
-	return func() {
-		f.Nodes(i).Heal(at)
-		f.Nodes(i).Delay(at, 0)
-	}
+	nodes := links{f.Nodes(s.Target), nil}
+	s.Target = f.at(s.Target)
+	return nodes.impose(s)
 }
 
 func (f *clusters) reset(s strike) {

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"math"
 	"path"
 	"regexp"
@@ -59,21 +58,15 @@ func since(ctx context.Context, root, revision string) (*change, error) {
 
 // touches says whether the change is about a mutant: about its old text where it stands now, or about itself.
 func (c *change) touches(m *mutant, all sources) bool {
-	if c.mutants[m.name] {
-		return true
-	}
+	return c.mutants[m.name] || m.stands(all, func(p place) bool {
+		return slices.ContainsFunc(c.lines[p.file], func(l [2]int) bool { return l[0] <= p.last && l[1] >= p.first })
+	})
+}
+
+// stands says whether one of its texts is at such a place, or is not to be found, which is to be said.
+func (m *mutant) stands(all sources, is func(place) bool) bool {
 	places, err := m.places(all)
-	if err != nil {
-		return true // it is to be said that it does not apply
-	}
-	for _, p := range places {
-		for _, l := range c.lines[p.file] {
-			if l[0] <= p.last && l[1] >= p.first {
-				return true
-			}
-		}
-	}
-	return false
+	return err != nil || slices.ContainsFunc(places, is)
 }
 
 // newestFirst sorts mutants by the last commit since a revision that has changed them. What is to be committed is the
@@ -103,19 +96,3 @@ func (c *change) newestFirst(ctx context.Context, root, revision string, all []*
 	slices.SortStableFunc(all, func(a, b *mutant) int { return cmp.Compare(age[a.name], age[b.name]) })
 	return nil
 }
-
-// in says whether one of its texts is in a file whose path matches.
-func (m *mutant) in(area *regexp.Regexp, all sources) bool {
-	places, err := m.places(all)
-	if err != nil {
-		return true
-	}
-	for _, p := range places {
-		if area.MatchString(p.file) {
-			return true
-		}
-	}
-	return false
-}
-
-func (p place) String() string { return fmt.Sprintf("%s:%d", p.file, p.first) }

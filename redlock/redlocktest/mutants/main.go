@@ -146,7 +146,7 @@ func (j job) do(ctx context.Context, w io.Writer) (int, error) {
 		}
 	}
 	all = slices.DeleteFunc(all, func(m *mutant) bool {
-		return !j.only.MatchString(m.name) || j.chaos && m.breaks != "safety" || !m.in(j.area, src) ||
+		return !j.only.MatchString(m.name) || j.chaos && m.breaks != "safety" || !m.stands(src, func(p place) bool { return j.area.MatchString(p.file) }) ||
 			j.change != "" && !changed.touches(m, src)
 	})
 	candidates := len(all)

@@ -24,6 +24,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/redburst/redburst/redlock/contrib/internal/secondtest"
+	"github.com/redburst/redburst/redlock/internal/processes"
 )
 
 // variable holds the description of a member. A test binary that finds it is that member.
@@ -72,21 +73,21 @@ func serve(text string) error {
 type Cluster struct {
 	Members   []*secondtest.Server
 	Addrs     []string // of their clients
-	processes *secondtest.Processes
+	processes *processes.Group
 }
 
 // Start starts a cluster of n members.
 func Start(n int) (*Cluster, error) {
-	processes, err := secondtest.NewProcesses()
+	group, err := processes.NewGroup("secondtest")
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{processes: processes}
+	c := &Cluster{processes: group}
 	var all []member
 	var names []string
 	for i := range n {
 		m := member{Name: fmt.Sprint("m", i), Client: secondtest.FreeAddr(), Peer: secondtest.FreeAddr()}
-		m.Dir = filepath.Join(processes.Dir, m.Name)
+		m.Dir = filepath.Join(group.Dir, m.Name)
 		names = append(names, m.Name+"=http://"+m.Peer)
 		all = append(all, m)
 	}
@@ -96,11 +97,11 @@ func Start(n int) (*Cluster, error) {
 		if err != nil {
 			return nil, err
 		}
-		server := processes.Server(m.Name, func() *exec.Cmd {
+		server := &secondtest.Server{Group: group, Name: m.Name, Command: func() *exec.Cmd {
 			cmd := exec.Command(os.Args[0])
 			cmd.Env = append(os.Environ(), variable+"="+string(text))
 			return cmd
-		}, func() error { return healthy(m.Client) })
+		}, Ready: func() error { return healthy(m.Client) }}
 		c.Members, c.Addrs = append(c.Members, server), append(c.Addrs, m.Client)
 	}
 	if err := secondtest.StartAll(c.Members); err != nil {

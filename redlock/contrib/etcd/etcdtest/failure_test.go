@@ -266,7 +266,7 @@ func TestWatchThatTellsNothing(t *testing.T) {
 	w := s.Watch(t, newSecond(t, client, etcd.WithPrefix("mute/"), etcd.WithTTL(4*time.Second)), "k")
 	<-watching
 	require.NoError(t, l.Unlock(secondtest.Background(t)))
-	w.Await(t)
+	secondtest.Taken(t, w)
 }
 
 // A muteStream tells nothing.
@@ -354,7 +354,7 @@ func TestFormerLeadersRevoke(t *testing.T) {
 		}
 	}
 	require.NoError(t, held[0].Unlock(secondtest.Background(t)))
-	w.Await(t)
+	secondtest.Taken(t, w)
 	for _, l := range held[1:] {
 		require.NoError(t, l.Unlock(secondtest.Background(t)))
 	}

@@ -34,7 +34,7 @@ func (s Store) ExcludesForeign(t *testing.T, second Second, foreign func(key str
 		require.ErrorIs(t, err, redlock.ErrHeld)
 		w := s.Watch(t, second, key)
 		require.NoError(t, other.Unlock())
-		w.Await(t)
+		Taken(t, w)
 
 		l := MustLock(t, second, key)
 		waited := make(chan error, 1)
@@ -107,7 +107,7 @@ func (s Store) ServersFail(t *testing.T, servers []*Server, spare func(i int) bo
 		held := LockInTime(t, waiter, "other")
 		w := s.Watch(t, waiter, "other")
 		require.NoError(t, held.Unlock(Background(t)))
-		w.Await(t)
+		Taken(t, w)
 		require.NoError(t, l.Context().Err(), "%v", context.Cause(l.Context()))
 	}
 	for i, server := range servers {
@@ -188,7 +188,7 @@ func (s Store) LeadersFail(t *testing.T, servers []*Server, leads func(i int) bo
 }
 
 // endsBefore waits until the context of l has ended and w has the lock, and fails unless that was the order.
-func endsBefore(t testing.TB, l redlock.SecondLock, w *Watcher) {
+func endsBefore(t testing.TB, l redlock.SecondLock, w <-chan time.Time) {
 	t.Helper()
 	ended := make(chan time.Time, 1)
 	context.AfterFunc(l.Context(), func() { ended <- time.Now() })
@@ -196,7 +196,7 @@ func endsBefore(t testing.TB, l redlock.SecondLock, w *Watcher) {
 	for end.IsZero() || taken.IsZero() {
 		select {
 		case end = <-ended:
-		case taken = <-w.taken:
+		case taken = <-w:
 		case <-time.After(Patience):
 			require.Fail(t, "the lock is not lost, or nobody else gets it")
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/redlocktest"
 )
@@ -165,11 +166,7 @@ func (p *pair) aSessionThatEndsIsALoss(t *testing.T) {
 	defer stop()
 	p.awaitMasters(t, "k", 2)
 	p.End(t)
-	select {
-	case <-ctx.Done():
-	case <-time.After(Patience):
-		require.Fail(t, "the context does not end")
-	}
+	conntest.Soon(t, "the end of the context", ctx.Done())
 	require.ErrorIs(t, context.Cause(ctx), redlock.ErrLost)
 	require.ErrorIs(t, context.Cause(ctx), redlock.ErrSecond)
 	t.Log(context.Cause(ctx))
@@ -235,7 +232,7 @@ func (p *pair) aStoreThatIsCutOffEndsTheContext(t *testing.T) {
 	context.AfterFunc(ctx, func() { ended <- time.Now() })
 	p.proxy.Cut()
 	defer p.proxy.Heal()
-	taken := w.Await(t)
+	taken := Taken(t, w)
 	select {
 	case end := <-ended:
 		require.True(t, end.Before(taken), "the context ended %v too late", end.Sub(taken))

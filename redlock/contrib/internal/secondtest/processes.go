@@ -15,31 +15,17 @@ import (
 	"github.com/redburst/redburst/redlock/internal/processes"
 )
 
-// Processes is a directory and the servers that run in it. Neither outlives this process.
-type Processes struct{ *processes.Group }
-
-// NewProcesses makes a directory for servers.
-func NewProcesses() (*Processes, error) {
-	group, err := processes.NewGroup("secondtest")
-	return &Processes{group}, err
-}
-
 // A Server is a process that can be killed and started again.
 type Server struct {
+	Group *processes.Group // of which it is one: what it writes goes to a file of its name in Dir
+	Name  string
 	// Command makes the command that starts it.
 	Command func() *exec.Cmd
 	// Ready returns nil once it serves.
 	Ready func() error
 
-	processes *Processes
-	name      string
-	mu        sync.Mutex
-	process   *processes.Process // nil before the first start
-}
-
-// Server makes a server, and does not start it. What it writes goes to a file of its name in Dir.
-func (p *Processes) Server(name string, command func() *exec.Cmd, ready func() error) *Server {
-	return &Server{Command: command, Ready: ready, processes: p, name: name}
+	mu      sync.Mutex
+	process *processes.Process // nil before the first start
 }
 
 // Begin starts the server and does not wait until it serves.
@@ -47,7 +33,7 @@ func (s *Server) Begin() (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	cmd := s.Command()
-	s.process, err = s.processes.Start(cmd, cmd.Start, filepath.Join(s.processes.Dir, s.name+".log"))
+	s.process, err = s.Group.Start(cmd, cmd.Start, filepath.Join(s.Group.Dir, s.Name+".log"))
 	return err
 }
 
@@ -69,7 +55,7 @@ func StartAll(servers []*Server) error {
 // Await waits until the server serves.
 func (s *Server) Await() error {
 	if err := s.process.Await(time.Minute, s.Ready); err != nil {
-		return fmt.Errorf("%s: %w", s.name, err)
+		return fmt.Errorf("%s: %w", s.Name, err)
 	}
 	return nil
 }

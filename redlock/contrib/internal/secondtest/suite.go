@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/contrib/internal/second"
 )
@@ -53,11 +54,7 @@ func Background(t testing.TB) context.Context {
 // Ended waits for the end of a lock's context, and returns its cause.
 func Ended(t testing.TB, l redlock.SecondLock) error {
 	t.Helper()
-	select {
-	case <-l.Context().Done():
-	case <-time.After(Patience):
-		require.Fail(t, "the context of the lock does not end")
-	}
+	conntest.Soon(t, "the end of the lock's context", l.Context().Done())
 	return context.Cause(l.Context())
 }
 
@@ -399,16 +396,11 @@ func CancelledAtEveryPoint(t *testing.T, open Opener) {
 	}
 }
 
-// A Watcher takes a lock that another has, and notes when it has it.
-type Watcher struct {
-	taken chan time.Time
-}
-
-// Watch has s wait for the key.
-func (s Store) Watch(t testing.TB, second redlock.Second, key string) *Watcher {
+// Watch has s wait for the key, and returns when it has had it.
+func (s Store) Watch(t testing.TB, second redlock.Second, key string) (taken <-chan time.Time) {
 	t.Helper()
 	before := s.Queue(t, key)
-	w := &Watcher{taken: make(chan time.Time, 1)}
+	has := make(chan time.Time, 1)
 	go func() {
 		l, err := second.Lock(Background(t), key)
 		now := time.Now()
@@ -417,19 +409,14 @@ func (s Store) Watch(t testing.TB, second redlock.Second, key string) *Watcher {
 		} else {
 			l.Unlock(context.Background())
 		}
-		w.taken <- now
+		has <- now
 	}()
 	s.AwaitQueue(t, key, before+1)
-	return w
+	return has
 }
 
-// Await waits until it has had the lock, and returns when that was.
-func (w *Watcher) Await(t testing.TB) (taken time.Time) {
+// Taken waits until who watches has had the lock, and returns when that was.
+func Taken(t testing.TB, w <-chan time.Time) time.Time {
 	t.Helper()
-	select {
-	case taken = <-w.taken:
-	case <-time.After(Patience):
-		require.Fail(t, "the one who waits does not get the lock")
-	}
-	return taken
+	return conntest.Soon(t, "the one who waits has the lock", w)
 }

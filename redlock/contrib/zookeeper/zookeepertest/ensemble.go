@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redburst/redburst/redlock/contrib/internal/secondtest"
+	"github.com/redburst/redburst/redlock/internal/processes"
 )
 
 // Tick is the servers' tickTime. The shortest session timeout is two of it.
@@ -56,7 +57,7 @@ func Need(t testing.TB) {
 type Ensemble struct {
 	Servers   []*secondtest.Server
 	Addrs     []string // of their clients
-	processes *secondtest.Processes
+	processes *processes.Group
 }
 
 // Start starts an ensemble of n servers.
@@ -64,11 +65,11 @@ func Start(n int) (*Ensemble, error) {
 	if err := Available(); err != nil {
 		return nil, err
 	}
-	processes, err := secondtest.NewProcesses()
+	group, err := processes.NewGroup("secondtest")
 	if err != nil {
 		return nil, err
 	}
-	e := &Ensemble{processes: processes}
+	e := &Ensemble{processes: group}
 	var peers strings.Builder
 	for i := range n {
 		e.Addrs = append(e.Addrs, secondtest.FreeAddr())
@@ -79,7 +80,7 @@ func Start(n int) (*Ensemble, error) {
 		}
 	}
 	for i, addr := range e.Addrs {
-		dir := filepath.Join(processes.Dir, fmt.Sprint(i+1))
+		dir := filepath.Join(group.Dir, fmt.Sprint(i+1))
 		_, port, _ := net.SplitHostPort(addr)
 		config := fmt.Sprintf("tickTime=%d\ninitLimit=20\nsyncLimit=10\ndataDir=%s\nclientPort=%s\nclientPortAddress=127.0.0.1\n"+
 			"admin.enableServer=false\n4lw.commands.whitelist=*\nmaxClientCnxns=0\nforceSync=no\nmaxSessionTimeout=60000\n%s",
@@ -87,11 +88,11 @@ func Start(n int) (*Ensemble, error) {
 		err = errors.Join(err, os.Mkdir(dir, 0o700),
 			os.WriteFile(filepath.Join(dir, "myid"), []byte(fmt.Sprintln(i+1)), 0o600),
 			os.WriteFile(filepath.Join(dir, "zoo.cfg"), []byte(config), 0o600))
-		e.Servers = append(e.Servers, processes.Server(fmt.Sprint("zookeeper", i+1), func() *exec.Cmd {
+		e.Servers = append(e.Servers, &secondtest.Server{Group: group, Name: fmt.Sprint("zookeeper", i+1), Command: func() *exec.Cmd {
 			return exec.Command("java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
 				"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dzookeeper.jmx.log4j.disable=true", "-Dzookeeper.forceSync=no",
 				"-cp", strings.Join(jars, ":"), "org.apache.zookeeper.server.quorum.QuorumPeerMain", filepath.Join(dir, "zoo.cfg"))
-		}, func() error { return serving(addr) }))
+		}, Ready: func() error { return serving(addr) }})
 	}
 	if err := secondtest.StartAll(e.Servers); err != nil {
 		e.Close()
