@@ -143,13 +143,7 @@ func (c *Client) revocable(ctx context.Context, key string, o *options) (tokens 
 	if err != nil {
 		return nil, nil, err
 	}
-	hidden := t.Silent() // masters that do not say who holds it
-	for _, claim := range t.Claims {
-		if o.shared && claim.MayBeReaders() && !claim.Held() { // a set that does not expire, and had readers before, perhaps
-			hidden += len(claim.On)
-		}
-	}
-	blocked, unsure := "", hidden >= t.Quorum()
+	blocked, unsure := "", t.Hidden(o.shared) >= t.Quorum()
 	for _, claim := range t.Claims {
 		switch {
 		case claim.Token == census.Unknown:
@@ -161,7 +155,7 @@ func (c *Client) revocable(ctx context.Context, key string, o *options) (tokens 
 		case claim.Held():
 			tokens = append(tokens, claim.Token.Reveal())
 		default:
-			unsure = unsure || len(claim.On)+hidden >= t.Quorum()
+			unsure = unsure || claim.Open()
 		}
 	}
 	switch {

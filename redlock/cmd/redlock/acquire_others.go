@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/census"
 )
 
 // others says what others hold, and who they are. It asks as status does, which needs no more than
@@ -87,5 +88,5 @@ func (s *lockStatus) byParent() bool {
 		return false
 	}
 	return s.leader.Token == token ||
-		slices.ContainsFunc(s.readers, func(r claim) bool { return r.Token == token && r.votes >= s.quorum })
+		slices.ContainsFunc(s.readers, func(r *census.Claim) bool { return r.Token == token && r.Held() })
 }

@@ -158,14 +158,14 @@ func (r *releaser) choose(ctx context.Context, key string) (who string, opts []r
 		return "", nil, r.missing(a.lockStatus)
 	}
 	s := r.lockStatus(ctx, key)
-	for _, c := range append([]claim{s.leader}, s.readers...) {
+	for _, c := range append([]*census.Claim{s.leader}, s.readers...) {
 		if !r.means(c) {
 			continue
 		}
-		if c.reader {
+		if c.Reader {
 			opts = append(opts, redlock.WithShared())
 		}
-		return fmt.Sprintf("%s, %s", ownerText(c.Holder), leftText(c.left)), opts, nil
+		return fmt.Sprintf("%s, %s", ownerText(c.Holder), leftText(c.Lasts())), opts, nil
 	}
 	switch {
 	case !r.force || s.state != held:
@@ -176,12 +176,12 @@ func (r *releaser) choose(ctx context.Context, key string) (who string, opts []r
 		return "", nil, usageError("name one by its --token: 'redlock status --json' shows them", "%q is held by %s", key, readersText(s.sharing))
 	}
 	r.token = s.leader.Token.Reveal()
-	return fmt.Sprintf("%s, %s", ownerText(s.leader.Holder), leftText(s.leader.left)), nil, nil
+	return fmt.Sprintf("%s, %s", ownerText(s.leader.Holder), leftText(s.leader.Lasts())), nil, nil
 }
 
 // means reports whether the token is that of a claim, or was: a lock that is only left there has another. It takes the
 // claim's.
-func (r *releaser) means(c claim) bool {
+func (r *releaser) means(c *census.Claim) bool {
 	switch token := c.Token.Reveal(); {
 	case token == "", strings.TrimPrefix(token, kind.LeftMark) != strings.TrimPrefix(r.token, kind.LeftMark):
 		return false

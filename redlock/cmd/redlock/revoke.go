@@ -169,7 +169,7 @@ func (r *revoker) remedy(key string) string {
 
 // choose finds the holders that are to lose the lock, and says what kind of lock they have, and whether there may be more of them.
 func (r *revoker) choose(ctx context.Context, key string) (holders []census.Holder, more bool, opts []redlock.Option, err error) {
-	wanted := func(c claim) bool { return r.token == "" || c.Token.Reveal() == r.token }
+	wanted := func(c *census.Claim) bool { return r.token == "" || c.Token.Reveal() == r.token }
 	if r.permitted {
 		a := r.permitStatus(ctx, key, r.permits)
 		if err := a.check(); err != nil {
@@ -198,10 +198,10 @@ func (r *revoker) choose(ctx context.Context, key string) (holders []census.Hold
 	}
 	s := r.lockStatus(ctx, key)
 	for _, c := range s.readers {
-		if c.votes >= s.quorum && wanted(c) {
+		if c.Held() && wanted(c) {
 			holders = append(holders, c.Holder)
 		}
-		more = more || c.open && wanted(c)
+		more = more || c.Open() && wanted(c)
 	}
 	switch {
 	case len(holders) > 0:

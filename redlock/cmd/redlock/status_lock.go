@@ -21,24 +21,11 @@ const (
 	unknown state = "unknown" // it depends on the masters that did not answer
 )
 
-// A claim is the count of the masters that name a holder.
-type claim struct {
-	census.Holder
-	votes  int
-	open   bool          // those who are silent could make it the holder
-	left   time.Duration // until it is over unless it is renewed; below 0: never
-	reader bool
-}
-
-func newClaim(c *census.Claim) claim {
-	return claim{c.Holder, len(c.On), c.Open(), c.Lasts(), c.Reader}
-}
-
 // A lockStatus is the count of what the masters say about a lock.
 type lockStatus struct {
 	key      string
 	state    state
-	leader   claim // of those that most masters name, the first
+	leader   *census.Claim // of those that most masters name, the first
 	answered int
 	quorum   int
 	fence    uint64 // the greatest that a majority remembers, be it another on some; 0 if none does
@@ -47,9 +34,9 @@ type lockStatus struct {
 	waiters []redlock.LockWaiter // in line, in their order; the first
 	since   time.Time            // about when it was taken; zero if nothing says so
 
-	readers []claim       // all that a master names, by their names
-	sharing int           // those of them that hold the lock
-	shared  time.Duration // until the last of these is gone
+	readers []*census.Claim // all that a master names, by their names
+	sharing int             // those of them that hold the lock
+	shared  time.Duration   // until the last of these is gone
 }
 
 // lockStatus asks the masters who holds the lock on a key.
@@ -73,23 +60,23 @@ func newLockStatus(key string, all []answer) *lockStatus {
 			}
 		}
 	}
-	s.fence, s.leader = t.Fence(), newClaim(t.Leader())
+	s.fence, s.leader = t.Fence(), t.Leader()
 	for _, c := range t.Claims {
 		if c.Reader {
-			s.readers = append(s.readers, newClaim(c))
+			s.readers = append(s.readers, c)
 		}
 	}
-	slices.SortFunc(s.readers, func(a, b claim) int {
+	slices.SortFunc(s.readers, func(a, b *census.Claim) int {
 		return cmp.Or(cmp.Compare(a.Owner(), b.Owner()), cmp.Compare(a.Token.Reveal(), b.Token.Reveal()))
 	})
 	for _, r := range s.readers {
-		if r.votes >= s.quorum {
+		if r.Held() {
 			s.sharing++
-			s.shared = max(s.shared, r.left)
+			s.shared = max(s.shared, r.Lasts())
 		}
 	}
 	switch {
-	case s.leader.votes >= s.quorum:
+	case s.leader.Held():
 		s.state = held
 		s.since = t.Since(time.Now())
 	case t.Open():
@@ -108,7 +95,7 @@ func (s *lockStatus) left() time.Duration {
 	case s.sharing > 0:
 		return s.shared
 	}
-	return s.leader.left
+	return s.leader.Lasts()
 }
 
 // holder says who holds the lock.
@@ -168,10 +155,10 @@ func ownerText(h census.Holder) string {
 }
 
 // leftUntil says of a lock that is only left there until when it is.
-func leftUntil(c claim) string {
+func leftUntil(c *census.Claim) string {
 	until := "for ever"
-	if c.left >= 0 {
-		until = "until " + clockText(time.Now().Add(c.left))
+	if left := c.Lasts(); left >= 0 {
+		until = "until " + clockText(time.Now().Add(left))
 	}
 	return fmt.Sprintf("left %s by %s", until, cmp.Or(c.Owner(), nameless))
 }
@@ -192,9 +179,9 @@ func (s *lockStatus) write(t *terminal) {
 	case s.sharing > 0:
 		text += fmt.Sprintf(" by %s, %s", s.holder(), leftText(s.left()))
 	case s.leader.Left() && s.state == held:
-		text = fmt.Sprintf("%s is %s, on %d of %s, and nobody runs it", s.key, leftUntil(s.leader), s.leader.votes, plural(len(s.answers), "master"))
+		text = fmt.Sprintf("%s is %s, on %d of %s, and nobody runs it", s.key, leftUntil(s.leader), len(s.leader.On), plural(len(s.answers), "master"))
 	case s.state == held:
-		text += fmt.Sprintf(" by %s, on %d of %s, %s", s.holder(), s.leader.votes, plural(len(s.answers), "master"), leftText(s.left()))
+		text += fmt.Sprintf(" by %s, on %d of %s, %s", s.holder(), len(s.leader.On), plural(len(s.answers), "master"), leftText(s.left()))
 	}
 	t.say("", plain, text)
 	if s.state == held && s.leader.Revoked && s.sharing == 0 {
@@ -251,13 +238,13 @@ func (s *lockStatus) write(t *terminal) {
 
 // claimed is how many masters name a holder, for how long, and who it is. It is dim if they are
 // too few.
-func (s *lockStatus) claimed(c claim) []cell {
+func (s *lockStatus) claimed(c *census.Claim) []cell {
 	colour := plain
-	if c.votes < s.quorum {
+	if !c.Held() {
 		colour = dim
 	}
 	return []cell{
-		{fmt.Sprintf("%d of %d", c.votes, len(s.answers)), colour}, {leftText(c.left), colour}, {holderCell(c.Holder), colour},
+		{fmt.Sprintf("%d of %d", len(c.On), len(s.answers)), colour}, {leftText(c.Lasts()), colour}, {holderCell(c.Holder), colour},
 	}
 }
 
@@ -295,7 +282,7 @@ func (s *lockStatus) writeJSON(t *terminal) {
 		Answered int          `json:"answered"`
 		Quorum   int          `json:"quorum"`
 		Masters  []master     `json:"masters"`
-	}{keyJSON: newKeyJSON(s.key), State: s.state, Votes: s.leader.votes, Answered: s.answered, Quorum: s.quorum, Fence: s.fence, Waiters: waitersJSON(s.waiters)}
+	}{keyJSON: newKeyJSON(s.key), State: s.state, Votes: len(s.leader.On), Answered: s.answered, Quorum: s.quorum, Fence: s.fence, Waiters: waitersJSON(s.waiters)}
 	out.Lingers = s.state == held && s.leader.Left()
 	if !s.since.IsZero() {
 		out.Since = new(s.since.UTC())
@@ -310,7 +297,7 @@ func (s *lockStatus) writeJSON(t *terminal) {
 		}
 	}
 	for _, r := range s.readers {
-		out.Readers = append(out.Readers, reader{r.Token.Reveal(), r.Owner(), leftMS(r.left), r.votes, r.Reason})
+		out.Readers = append(out.Readers, reader{r.Token.Reveal(), r.Owner(), leftMS(r.Lasts()), len(r.On), r.Reason})
 	}
 	for _, a := range s.answers {
 		m := master{Master: a.Addr, Error: without(a.Err, a.Addr), Token: a.Token.Reveal(), Owner: a.Owner(), Fence: a.row.Fence, Revoked: a.Reason}

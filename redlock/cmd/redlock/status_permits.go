@@ -134,7 +134,7 @@ func (a *permitStatus) write(t *terminal) {
 	t.printf("\n")
 	rows := [][]cell{header("PERMIT", "MASTERS", "LEFT", "HOLDER")}
 	for i, s := range a.permits {
-		if s.state != free && s.leader.votes > 0 {
+		if s.state != free && len(s.leader.On) > 0 {
 			rows = append(rows, slices.Insert(s.claimed(s.leader), 0, cell{strconv.Itoa(i + 1), plain}))
 		}
 	}
@@ -179,7 +179,7 @@ func (a *permitStatus) writeJSON(t *terminal) {
 		Masters  []master     `json:"masters"`
 	}{keyJSON: newKeyJSON(a.key), State: a.state, Free: a.free, Waiters: waitersJSON(a.waiters), Answered: a.answered, Quorum: a.quorum}
 	for i, s := range a.permits {
-		p := permit{Permit: i + 1, State: s.state, Votes: s.leader.votes}
+		p := permit{Permit: i + 1, State: s.state, Votes: len(s.leader.On)}
 		if s.state == held {
 			p.Token, p.Owner, p.LeftMS = s.leader.Token.Reveal(), s.leader.Owner(), leftMS(s.left())
 		}

@@ -153,8 +153,20 @@ func outlives(counter, key time.Duration) bool {
 // Held reports whether a majority of the masters names the holder.
 func (c *Claim) Held() bool { return len(c.On) >= c.of.Quorum() }
 
-// Open reports whether those who are silent could make it the holder.
-func (c *Claim) Open() bool { return !c.Held() && len(c.On)+c.of.Silent() >= c.of.Quorum() }
+// Open reports whether the masters that do not say who holds the key could make it the holder.
+func (c *Claim) Open() bool { return !c.Held() && len(c.On)+c.of.Hidden(c.Reader) >= c.of.Quorum() }
+
+// Hidden returns how many masters do not say who holds the key, or who shares it: those that are silent, and of one that is shared
+// those with a set that does not expire, and had readers before, perhaps. If a quorum has such a set, it is no lock.
+func (t *Tally) Hidden(shared bool) int {
+	n := t.Silent()
+	for _, c := range t.Claims {
+		if shared && c.MayBeReaders() && !c.Held() {
+			n += len(c.On)
+		}
+	}
+	return n
+}
 
 // Fence is the holder's, if so many of those that name it have one number that a quorum has it; else 0. agree reports
 // whether all of them have that number: if not, it may still be raised.
