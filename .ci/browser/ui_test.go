@@ -341,6 +341,11 @@ func TestLocksAreSortedByAClick(t *testing.T) {
 		require.NoError(t, err)
 	}
 	p.await(`document.getElementById('changes').firstChild.textContent.endsWith(': held by a key that is no lock (list)')`)
+	for i := range 3 {
+		_, err := masters.Do(i, "SET", "c", "left:me/ABCDEFGHIJKLMNOPQRSTUVWXYZ", "PX", "3600000")
+		require.NoError(t, err)
+	}
+	p.await(`document.getElementById('changes').firstChild.textContent.endsWith(': left by me, and nobody runs it')`)
 }
 
 func TestTenThousandLocksDoNotFreezeThePage(t *testing.T) {

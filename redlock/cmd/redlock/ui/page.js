@@ -159,10 +159,10 @@ function show(id) {
   watching.addEventListener('open', () => { found = true; });
   watching.addEventListener('change', e => {
     const c = JSON.parse(e.data);
-    let text = (found ? 'looked at ' : 'changed at ') + clock(c.time).slice(11) + ': ' + c.state;
+    const name = c.owner || c.other || 'somebody who left no name';
+    const state = c.lingers ? 'left by ' + name + ', and nobody runs it' : c.state === 'held' ? 'held by ' + name : c.state;
+    let text = (found ? 'looked at ' : 'changed at ') + clock(c.time).slice(11) + ': ' + state;
     found = false;
-    if (c.lingers) text = text.replace(/held$/, 'left by ' + (c.owner || 'somebody who left no name') + ', and nobody runs it');
-    else if (c.state === 'held') text += ' by ' + (c.owner || c.other || 'somebody who left no name');
     if (c.fence) text += ', fence ' + c.fence;
     if (c.error) text += ', ' + c.error;
     $('changes').prepend(make('li', text));
