@@ -192,7 +192,6 @@ func (m *Mux) replace(i int, from, to conn.Address, c *conn.Conn, name string) e
 		c.Close()
 		m.setPhase(i, Down, err)
 		m.startDial(i, m.cfg.BackoffMin)
-		return nil
 	}
 	return nil
 }

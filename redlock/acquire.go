@@ -41,10 +41,7 @@ const slotTries = 8
 func (m *Mutex) TryLock(ctx context.Context) error {
 	mustContext(ctx)
 	m.mustClient()
-	if e := m.tryLock(ctx); e != nil {
-		return e
-	}
-	return nil
+	return asError(m.tryLock(ctx))
 }
 
 func (m *Mutex) tryLock(ctx context.Context) *RoundError {

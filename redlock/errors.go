@@ -239,6 +239,14 @@ func lostTo(key string, under error) *RoundError {
 	return e
 }
 
+// asError makes an error of one that may be nil.
+func asError(e *RoundError) error {
+	if e == nil {
+		return nil
+	}
+	return e
+}
+
 // Error says what happened, then why, master by master.
 func (e *RoundError) Error() string {
 	var b strings.Builder

@@ -44,10 +44,7 @@ func (m *Mutex) Lock(ctx context.Context) error { return m.lockUntil(ctx, ctx, n
 func (m *Mutex) lockUntil(ctx, waiting context.Context, o *options) error {
 	mustContext(ctx)
 	m.mustClient()
-	if e := m.lock(ctx, waiting, o); e != nil {
-		return e
-	}
-	return nil
+	return asError(m.lock(ctx, waiting, o))
 }
 
 // outOfTime returns what the caller of a Lock is told that has waited for as long as the options allow: the error without

@@ -232,10 +232,7 @@ func (m *Mutex) stale(k *round.Call, err error, note string) *RoundError {
 func (m *Mutex) Extend(ctx context.Context) error {
 	mustContext(ctx)
 	m.mustClient()
-	if e := m.extend(ctx); e != nil {
-		return e
-	}
-	return nil
+	return asError(m.extend(ctx))
 }
 
 func (m *Mutex) extend(ctx context.Context) *RoundError {

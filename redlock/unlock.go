@@ -42,10 +42,7 @@ import (
 func (m *Mutex) Unlock(ctx context.Context) error {
 	defer mustContext(ctx) // last: the lock is released all the same
 	m.mustClient()
-	if e := m.unlock(ctx, true); e != nil {
-		return e
-	}
-	return nil
+	return asError(m.unlock(ctx, true))
 }
 
 // UnlockNow is Unlock, but leaves nothing on the masters if the Mutex was made with
@@ -53,10 +50,7 @@ func (m *Mutex) Unlock(ctx context.Context) error {
 func (m *Mutex) UnlockNow(ctx context.Context) error {
 	defer mustContext(ctx) // last: the lock is released all the same
 	m.mustClient()
-	if e := m.unlock(ctx, false); e != nil {
-		return e
-	}
-	return nil
+	return asError(m.unlock(ctx, false))
 }
 
 // Release is Unlock, but waits for no master: it writes the release to all of them, or hands the

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,11 +92,7 @@ type entry struct {
 
 // addEntry adds an entry. It reuses the memory of a former entry.
 func (t *ticket) addEntry(name string, master int) {
-	if n := len(t.entries); n < cap(t.entries) {
-		t.entries = t.entries[:n+1]
-	} else {
-		t.entries = append(t.entries, entry{})
-	}
+	t.entries = slices.Grow(t.entries, 1)[:len(t.entries)+1]
 	at := &t.entries[len(t.entries)-1]
 	at.name, at.key, at.master = name, kind.AppendQueueKey(at.key[:0], name), master
 }

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -38,25 +37,25 @@ const (
 // clusters are roaming masters: each is a Redis Cluster.
 type clusters struct {
 	*redlocktest.Clusters
+	*seats
 	slot  int
-	owner []atomic.Int64        // of each cluster, when it was settled last
 	stray *redlocktest.Clusters // whose first node is listed among those of the first cluster
 }
 
 func newClusters(c, stray *redlocktest.Clusters) (*clusters, error) {
-	f := &clusters{Clusters: c, slot: conn.HashSlot(roamingPrefix), owner: make([]atomic.Int64, len(c.Addrs())), stray: stray}
-	for i := range f.owner {
-		node, err := c.FindOwner(i, f.slot)
+	slot := conn.HashSlot(roamingPrefix)
+	find := func(i int) (int, error) { return c.FindOwner(i, slot) }
+	f := &clusters{Clusters: c, seats: &seats{make([]atomic.Int64, len(c.Addrs())), find, c.Ready}, slot: slot, stray: stray}
+	for i := range f.now {
+		node, err := find(i)
 		if err != nil {
 			f.Close()
 			return nil, err
 		}
-		f.owner[i].Store(int64(node))
+		f.now[i].Store(int64(node))
 	}
 	return f, nil
 }
-
-func (f *clusters) N() int { return len(f.owner) }
 
 // Addrs lists all nodes of each cluster, and the stray one.
 func (f *clusters) Addrs() (all []string) {
@@ -78,8 +77,6 @@ func (f *clusters) Close() {
 	f.stray.Close()
 }
 
-func (f *clusters) at(i int) int { return int(f.owner[i].Load()) }
-
 // Do follows the slot: on a busy machine a cluster may fail over by itself.
 func (f *clusters) Do(i int, args ...string) (any, error) {
 	reply, err := f.Nodes(i).Do(f.at(i), args...)
@@ -91,7 +88,7 @@ func (f *clusters) Do(i int, args ...string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.owner[i].Store(int64(now))
+	f.now[i].Store(int64(now))
 	return f.Nodes(i).Do(now, args...)
 }
 
@@ -206,17 +203,6 @@ func (f *clusters) takeOver(ctx context.Context, i, replica int) {
 	})
 }
 
-// await waits until a node is the owner.
-func (f *clusters) await(ctx context.Context, i, node int) {
-	patiently(ctx, "await the owner", func() error {
-		now, err := f.FindOwner(i, f.slot)
-		if err == nil && now != node {
-			err = fmt.Errorf("node %d is the owner, and not %d", now, node)
-		}
-		return err
-	})
-}
-
 // another returns the master of another shard than that of a node.
 func (f *clusters) another(ctx context.Context, i, node int) (master int) {
 	patiently(ctx, "find another master", func() error {
@@ -262,20 +248,6 @@ func (f *clusters) cutMoveShort(i, from, to int) (killed bool) {
 		}
 	})
 	return killed
-}
-
-// settle waits until the nodes agree on the owner, and it has a replica in step.
-func (f *clusters) settle(ctx context.Context, i int) {
-	patiently(ctx, "settle", func() error {
-		node, err := f.FindOwner(i, f.slot)
-		if err == nil {
-			err = f.Ready(i)
-		}
-		if err == nil {
-			f.owner[i].Store(int64(node))
-		}
-		return err
-	})
 }
 
 // impose strikes the traffic of the owner. That to its replica is struck with it.

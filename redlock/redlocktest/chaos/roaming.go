@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/redburst/redburst/conn"
@@ -30,6 +31,42 @@ type roaming interface {
 	faults() []fault
 	// befall carries out one of these that is not common, and returns when the master is well again, or ctx has ended.
 	befall(ctx context.Context, n *nemesis, s strike)
+}
+
+// seats are the servers that are roaming masters.
+type seats struct {
+	now   []atomic.Int64             // of each master, when it was settled last
+	find  func(i int) (int, error)   // which it is
+	ready func(i int) (reason error) // nil if it has a replica in step
+}
+
+func (s *seats) N() int { return len(s.now) }
+
+func (s *seats) at(i int) int { return int(s.now[i].Load()) }
+
+// await waits until a server is the master.
+func (s *seats) await(ctx context.Context, i, server int) {
+	patiently(ctx, "await the master", func() error {
+		now, err := s.find(i)
+		if err == nil && now != server {
+			err = fmt.Errorf("server %d is the master, and not %d", now, server)
+		}
+		return err
+	})
+}
+
+// settle waits until all agree on the master, and it has a replica in step.
+func (s *seats) settle(ctx context.Context, i int) {
+	patiently(ctx, "settle", func() error {
+		at, err := s.find(i)
+		if err == nil {
+			err = s.ready(i)
+		}
+		if err == nil {
+			s.now[i].Store(int64(at))
+		}
+		return err
+	})
 }
 
 // The arenas.

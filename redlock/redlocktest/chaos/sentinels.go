@@ -28,24 +28,22 @@ const longestNap = 1500 * time.Millisecond
 // groups are roaming masters: each is that of a Sentinel group.
 type groups struct {
 	*redlocktest.Groups
-	master []atomic.Int64 // of each group, when it was settled last
+	*seats
 }
 
 // groupArgs have a master that has lost its replica take no writes, as the sentinels may have replaced it.
 var groupArgs = redlocktest.WithArgs("--min-replicas-to-write", "1", "--min-replicas-max-lag", "1", "--repl-ping-replica-period", "1")
 
 func newGroups(g *redlocktest.Groups) *groups {
-	f := &groups{Groups: g, master: make([]atomic.Int64, len(g.Addrs()))}
-	for i := range f.master {
+	f := &groups{g, &seats{make([]atomic.Int64, len(g.Addrs())), func(i int) (int, error) { return g.FindMaster(i) }, g.Ready}}
+	for i := range f.now {
 		f.settle(context.Background(), i)
 	}
 	return f
 }
 
-func (f *groups) N() int { return len(f.master) }
-
 func (f *groups) Do(i int, args ...string) (any, error) {
-	return f.Servers(i).Do(int(f.master[i].Load()), args...)
+	return f.Servers(i).Do(f.at(i), args...)
 }
 
 func (f *groups) faults() []fault {
@@ -56,7 +54,7 @@ func (f *groups) befall(ctx context.Context, n *nemesis, s strike) {
 	i := s.Target
 	defer n.forgetting(ctx)()
 	f.settle(ctx, i) // on a busy machine a group may fail over by itself
-	at := int(f.master[i].Load())
+	at := f.at(i)
 	switch s.Fault {
 	case masterKilled:
 		f.Servers(i).Kill(at)
@@ -90,31 +88,6 @@ func (f *groups) befall(ctx context.Context, n *nemesis, s strike) {
 		f.Sentinels().Resume(1)
 	}
 	f.settle(ctx, i)
-}
-
-// await waits until a server is the master.
-func (f *groups) await(ctx context.Context, i, server int) {
-	patiently(ctx, "await the master", func() error {
-		now, err := f.FindMaster(i)
-		if err == nil && now != server {
-			err = fmt.Errorf("server %d is the master, and not %d", now, server)
-		}
-		return err
-	})
-}
-
-// settle waits until the sentinels agree on the master, and it has a replica in step.
-func (f *groups) settle(ctx context.Context, i int) {
-	patiently(ctx, "settle", func() error {
-		at, err := f.FindMaster(i)
-		if err == nil {
-			err = f.Ready(i)
-		}
-		if err == nil {
-			f.master[i].Store(int64(at))
-		}
-		return err
-	})
 }
 
 func (f *groups) impose(strike) (lift func()) { panic("groups have no such fault") }
