@@ -83,7 +83,7 @@ type link struct {
 	gone chan struct{} // closed when it is out of its slot
 }
 
-// slotOf and idOf map the events' ids: a link's generation above, the slot below.
+// slotOf is the slot of an event's id, which place makes: a link's generation above, the slot below.
 func slotOf(id uint64) int { return int(id % maxMasters) }
 
 // unavailable says why a master can be asked nothing now; it is nil if the master can be asked.

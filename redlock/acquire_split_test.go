@@ -367,6 +367,38 @@ func TestASplitThatDoesNotEndIsGivenUp(t *testing.T) {
 	}
 }
 
+// A set can come after its answer was waited for. Then a quorum names the attempt that gives up, and it does not say that it has
+// the lock.
+func TestAnAttemptThatGivesUpDoesNotNameItself(t *testing.T) {
+	simulated(t, 3, Config{Owner: "me"}, func(t *testing.T, c *Client, r *fakeRounds) {
+		for range 2 {
+			at(r, 1, "q", time.Hour)
+			at(r, 2, "r", time.Hour)
+			asked := timesSet(r, 1)
+			var changing sync.WaitGroup
+			changing.Go(func() {
+				time.Sleep(6 * time.Millisecond) // in the first pause
+				r.set(func(m *fakeMaster) { delete(m.keys, "k"); m.delay = 52 * time.Millisecond }, 1)
+				for timesSet(r, 1) < asked+3 {
+					time.Sleep(time.Millisecond / 4)
+				}
+				time.Sleep(10 * time.Millisecond)
+				r.set(func(m *fakeMaster) { m.delay = time.Millisecond }, 1)
+			})
+			err := c.NewMutex("k", ttl).TryLock(t.Context())
+			changing.Wait()
+			var e *RoundError
+			require.ErrorAs(t, err, &e)
+			require.ErrorIs(t, err, ErrHeld)
+			require.NotEqual(t, "me", e.HeldBy)
+			require.NotContains(t, err.Error(), "held by me")
+			time.Sleep(time.Second)
+			require.Equal(t, 1, r.keys(), "the other's")
+			r.set(flush, 0, 1, 2)
+		}
+	})
+}
+
 // The first master has refused it a while ago, and the round has gone on since as a master hangs. Who was faster there may
 // have given up. But if the first hangs, too, by now, it is not waited for as long as that master was.
 func TestAnOldRefusalOfTheFirstIsAskedForOnceMore(t *testing.T) {

@@ -115,11 +115,18 @@ func (m *Mutex) take(ctx context.Context, o *options, by string) (k *held.KeepAl
 // the lock. The cause of the context of the work is not asked: it can be that of another lock, in which this one was taken.
 func (m *Mutex) end(ctx context.Context, k *held.KeepAlive, err error, stay bool) error {
 	defer m.client.busy.Add(-1)
+	released := false
+	defer func() {
+		if !released { // a context has panicked
+			m.unlock(held.EndedContext, false)
+		}
+	}()
 	var why error
 	if k != nil {
 		why = k.Why()
 	}
 	stay = stay && !errors.Is(why, ErrRevoked) // the next one is to have the lock when its holder has let go
+	released = true
 	e := m.unlock(context.WithoutCancel(ctx), stay)
 	for _, end := range [...]error{ErrLost, ErrMaxLifetime} {
 		if errors.Is(why, end) && !errors.Is(err, end) {

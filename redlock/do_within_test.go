@@ -122,12 +122,12 @@ func TestALockThatWasOfThisProcessIsAnothersSince(t *testing.T) {
 			for range 2 {
 				all = append(all, waitsFor(t, c, ctx))
 			}
-			r.set(func(m *fakeMaster) { m.keys["k"] = fakeKey{"other/token", r.clock() + time.Hour} }, 0, 1, 2)
+			r.set(func(m *fakeMaster) { m.keys["k"] = fakeKey{"other/AAAAAAAAAAAAAAAAAAAAAAAAAAA", r.clock() + time.Hour} }, 0, 1, 2)
 			for _, m := range all {
 				err := soon(t, m.locked)
 				require.ErrorIs(t, err, ErrHeld)
 				require.ErrorContains(t, err, "held by other on 3 of 3 masters")
-				require.NotContains(t, err.Error(), "this process")
+				require.NotContains(t, err.Error(), "held by this process")
 			}
 			cancel()
 			r.set(flush, 0, 1, 2)

@@ -89,7 +89,7 @@ type RoundError struct {
 	HeldBy  string
 	HeldFor time.Duration
 
-	// WhyRevoked is the reason that was given when the lock was revoked. If masters give several as often, it has them all. It is
+	// WhyRevoked is the reason that was given when the lock was revoked, in the first error that says so. If masters give several as often, it has them all. It is
 	// empty if the error does not wrap ErrRevoked.
 	WhyRevoked string
 

@@ -348,7 +348,8 @@ func (m *Mutex) waitError(ctx context.Context, err error, last, cut *RoundError,
 		defer cancel()
 		h := m.findHolder(ask)
 		e.names(h)
-		switch ours := h.votes > 0 && m.spec().Slotted == nil && m.client.held.Has(h.token.Reveal()); {
+		switch ours := m.client.held.Has(h.token.Reveal()); {
+		case h.votes == 0 || m.spec().Slotted != nil: // or it is one of several
 		case ours && e.detail == 0:
 			e.note, e.detail = byUs, heldByUs
 		case !ours && e.named && e.note == byUs: // it was, when the queues were told

@@ -109,6 +109,26 @@ func TestPanicOfAContextLeavesNothing(t *testing.T) {
 	}
 }
 
+// A context can panic when the end of a lock ends it. What the caller held is let go of all the same.
+func TestAPanicAtTheEndOfALockLeavesNothing(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		var f fuse
+		ctx := brittle{t.Context(), &f}
+		panics := everyPanic(t, &f, func() {
+			c.Do(ctx, "k", ttl, func(context.Context) error {
+				r.suspend(time.Hour)
+				return nil
+			})
+		}, func(_ bool, at string) {
+			require.Zero(t, c.Stats().Kept, at)
+			require.Zero(t, c.busy.Load(), at)
+			require.Empty(t, recheckedHolds(c), at)
+			time.Sleep(time.Second)
+		})
+		require.Positive(t, panics)
+	})
+}
+
 // A cause that is the caller's own can panic when it is asked what it is. The release of an Acquire does not ask.
 func TestAReleaseDoesNotAskTheCauseOfItsContext(t *testing.T) {
 	t.Parallel()

@@ -46,6 +46,11 @@ func connectAs(t *testing.T, owner string, cfg redlock.Config) {
 	c, err := redlock.Open(t.Context(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
+	awaitAllUp(t, c)
+}
+
+func awaitAllUp(t *testing.T, c *redlock.Client) {
+	t.Helper()
 	require.Eventually(t, func() bool {
 		for _, m := range c.Stats().Masters {
 			if m.Phase != "up" {

@@ -242,7 +242,7 @@ const defaultUser = "default"
 
 // userOf is the user with which the master at address is spoken to.
 func userOf(address string, opt conn.Options) string {
-	addr, _ := conn.ParseAddress(address) // it is connected
+	addr, _ := conn.ParseAddress(address) // one that is none is not connected
 	return cmp.Or(opt.CredentialsFor(addr).Username, defaultUser)
 }
 

@@ -191,6 +191,9 @@ func readRecord(name string) (*record.Record, error) {
 			answer, err = http.DefaultClient.Do(q)
 		}
 		if whole := (*url.Error)(nil); errors.As(err, &whole) {
+			if whole.Op == "parse" { // which quotes what is wrong: a part of a password, perhaps
+				return nil, errors.New("it is no address of a page")
+			}
 			return nil, whole.Err // the rest is the address
 		}
 		if err != nil {

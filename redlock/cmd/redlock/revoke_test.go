@@ -172,6 +172,7 @@ func mayBeHeld(t *testing.T, masters *redlocktest.Masters, key string, at []stri
 	c, err := redlock.Open(t.Context(), redlock.Config{Masters: masters.Addrs()})
 	require.NoError(t, err)
 	defer c.Close()
+	awaitAllUp(t, c) // one that comes later is not asked
 	m := c.NewMutex(key, time.Hour, opts...)
 	require.NoError(t, m.Lock(t.Context()))
 	has := func(i int) (key string) {

@@ -18,7 +18,7 @@ type state string
 const (
 	held    state = "held"
 	free    state = "free"
-	unknown state = "unknown" // it depends on the masters that did not answer
+	unknown state = "unknown" // it depends on the masters that did not say
 )
 
 // A lockStatus is the count of what the masters say about a lock.

@@ -109,8 +109,11 @@ func (t *Tally) Leader() *Claim {
 	return leader
 }
 
-// Open reports whether those who are silent could make a holder.
-func (t *Tally) Open() bool { return t.Leader().Open() }
+// Open reports whether the masters that do not say who holds the key could make a holder, if there is none.
+func (t *Tally) Open() bool {
+	leader := t.Leader()
+	return leader.Open() || !leader.Held() && slices.ContainsFunc(t.Claims, (*Claim).Open)
+}
 
 // Fence is the last fence that was given: the greatest that a majority remembers, so one that somebody wrote on fewer
 // is none. It is 0 if there is none, or fewer have answered.

@@ -196,8 +196,8 @@ func (ls *Locks) Extend(ctx context.Context, h *Lock) (was State, f Failure) {
 	}
 	stale := false
 	if reason == nil && was == stateHandedOver {
-		ls.rechecker.add(h) // for the next recheck; the last one may have come too early for this lock
-		stale = !ls.Survives(ctx, h, k.Token, switches)
+		ls.rechecker.add(h)                                              // for the next recheck; the last one may have come too early for this lock
+		stale = !ls.Survives(context.Background(), h, k.Token, switches) // the lock is relied on: somebody has to know
 	}
 	switch {
 	case stale:
@@ -213,9 +213,6 @@ func (ls *Locks) Extend(ctx context.Context, h *Lock) (was State, f Failure) {
 	}
 	if stale || mustUndo {
 		ls.renewer.lose(h, k.Token, f)
-	}
-	if stale {
-		err = ctx.Err() // then the masters were not asked again
 	}
 	if f != nil {
 		f.Blame(ctx, err)

@@ -25,7 +25,7 @@ func FenceFrom(ctx context.Context) uint64 {
 
 // TokenFrom returns the token of the lock that a context belongs to; empty if it belongs to none, or the lock is over.
 func TokenFrom(ctx context.Context) string {
-	if k := keepAliveOf(ctx); k != nil {
+	if k := keepAliveOf(ctx); k != nil && k.lease != nil && k.lease.epoch.Load() == k.epoch {
 		return k.hold.Token()
 	}
 	return ""
@@ -101,7 +101,8 @@ func (k *KeepAlive) Err() error {
 	return k.parent.Err()
 }
 
-// Why returns why the lock is lost, or was given up at the end of its lifetime; nil if it is neither. The cause of the context
+// Why returns why it has ended, as the cause of its context says it: the lock is lost, its lifetime was over, or the client was
+// closed; nil if it is none of these. The cause of the context
 // can be that of its parent, which can be another lock's.
 func (k *KeepAlive) Why() error {
 	k.checkDeadline()

@@ -164,8 +164,9 @@ func (ls *Locks) Unlock(ctx context.Context, h *Lock, linger bool) (was State, f
 		err = c.Round.Mux.Wait(ctx, &r.Op)
 	}
 	if f = r.complete(err); f != nil {
-		if linger && f.Revoked() { // found out too late: the tombstones are to stay for the least time
+		if linger && h.spec.MinHold > 0 && f.Revoked() { // found out too late: all is to stay for the least time, in either form
 			c.Round.SendRelease(&h.spec, r.Token, 0)
+			c.Round.SendRelease(&h.spec, append([]byte(kind.LeftMark), r.Token...), 0)
 		}
 		f.Blame(ctx, err)
 	}
@@ -204,7 +205,7 @@ func (ls *Locks) release(ctx context.Context, h *Lock, r *release) (was State) {
 	if since != 0 {
 		held = now - since
 	}
-	if r.lingers {
+	if r.lingers && h.told&toldRevoked == 0 { // else the next one is to have it
 		rest = h.lingerTime(c.Now)
 	}
 	r.Token = append(r.Token[:0], h.token()...)

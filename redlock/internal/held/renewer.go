@@ -27,7 +27,7 @@ const (
 )
 
 // A renewer keeps the locks of a client alive. One heap holds the next event of each KeepAlive, by time, and one
-// timer is set to the first event. So nothing runs while nothing is due.
+// timer is set to the first event. So nothing runs while nothing is due, but for a look at the clock each second (LongestSleep).
 //
 // The timer's goroutine has the contexts end whose deadline has passed. It sends the renewals that are due in one
 // burst, together with those that are almost due, and waits for the answers itself. The timer is set again before

@@ -29,7 +29,7 @@ import (
 //	round             what a straggler leaves       what undoes it
 //	acquire           the lock's keys               Unlock; Core.SendUndo, if it has failed and keys can be there
 //	extend, adopt,    keys that last longer         Unlock; renewer.lose, if the lock is over (extension.mustUndo);
-//	recheck                                         the next attempt of the Mutex (renewer.noteLostBut)
+//	recheck                                         the next attempt of the Mutex (renewer.noteLost)
 //	repair            the lock's keys               likewise; and their yes does not count (internal/quorum/suspect.go)
 //	raise, a counter  a counter that is higher      nothing: it must not go down. Where the token is gone, a
 //	                                                raise does nothing

@@ -536,8 +536,8 @@ func TestTheFlushedMastersAreNamed(t *testing.T) {
 			}
 			told := s.tell()
 			losses := ofMatter(told, story.Loss)
-			if len(losses) == 0 && strings.Contains(fmt.Sprint(told.Findings), "its yes does not count") {
-				return false // nor can it say no: a busy machine has made masters late as the lock was taken
+			if said := fmt.Sprint(told.Findings); len(losses) == 0 && (strings.Contains(said, "its yes does not count") || strings.Contains(said, "does not vote until")) {
+				return false // nor can it say no: on a busy machine masters were late as the lock was taken, or known to be flushed before its release
 			}
 			require.Len(t, losses, 1, told.Findings)
 			f := losses[0]
