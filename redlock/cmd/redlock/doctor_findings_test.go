@@ -481,7 +481,7 @@ func TestFindingsAboutTheFleet(t *testing.T) {
 	require.Equal(t, []string{"risky 2 masters: if either fails, nobody gets a lock: that is worse than one master, where only one can fail"}, whats(a, b))
 	require.Equal(t, []string{"risky have different major versions"}, whats(a, b, server("d:1", "6.2.0")))
 	require.Equal(t, []string{"risky are on one host, and fail together with it"}, whats(a, b, server("a:2", "7.0.0")))
-	require.Equal(t, []string{"risky are on one host, and fail together with it"}, whats(server("/run/a.sock", "7.0.0"), b, server("/run/b.sock", "7.0.0")))
+	require.Equal(t, []string{"risky are on one host, and fail together with it"}, whats(server("unix:///run/a.sock", "7.0.0"), b, server("unix:///run/b.sock", "7.0.0")))
 	lead := func(address, at string) *inspection {
 		e := server(address, "7.0.0")
 		e.server.Endpoint, e.config["min-replicas-to-write"] = at, "1"
