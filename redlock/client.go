@@ -340,22 +340,6 @@ func (c *Client) meet(ctx context.Context, said func(addr string, of behind.Mast
 	return met.Wait
 }
 
-// The doors of package behind.
-func init() {
-	behind.OfHolder = func(h any) *behind.Holder { return &h.(*Holder).more }
-	behind.OfEvent = func(e any) *behind.Event { return &e.(*Event).more }
-	behind.OfMaster = func(m any) *behind.Master { return &m.(*MasterStats).more }
-	behind.OfStats = func(s any) *behind.Stats { return &s.(*Stats).more }
-	behind.TokenFrom = held.TokenFrom
-	behind.Tell = func(of any, ctx context.Context, key string) bool {
-		c, ok := of.(*Client)
-		if !ok {
-			c = of.(*Mutex).mustClient()
-		}
-		return c.events.tell(ctx, behind.Note, key)
-	}
-}
-
 // Close ends the connections and returns when nothing of the client is left. Every call that
 // waits returns with ErrClosed, and the contexts of KeepAlive end. It waits for attempts, and for the
 // contexts that it, and they, call: a context must not call Close when it is asked.

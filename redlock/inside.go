@@ -100,3 +100,26 @@ package redlock
 //	a release that is owed            mux/debt.go                          slot.wants           debt-delivered-after-its-time
 //	where a group's master is         conn/sentinel.go                     agree                one-sentinel-moves-the-master
 //	nobody waits for an Observer      redlock/observer_queue.go            events.end           observer-in-the-callers-way
+
+import (
+	"context"
+
+	"github.com/redburst/redburst/redlock/internal/behind"
+	"github.com/redburst/redburst/redlock/internal/held"
+)
+
+// The doors of package behind.
+func init() {
+	behind.OfHolder = func(h any) *behind.Holder { return &h.(*Holder).more }
+	behind.OfEvent = func(e any) *behind.Event { return &e.(*Event).more }
+	behind.OfMaster = func(m any) *behind.Master { return &m.(*MasterStats).more }
+	behind.OfStats = func(s any) *behind.Stats { return &s.(*Stats).more }
+	behind.TokenFrom = held.TokenFrom
+	behind.Tell = func(of any, ctx context.Context, key string) bool {
+		c, ok := of.(*Client)
+		if !ok {
+			c = of.(*Mutex).mustClient()
+		}
+		return c.events.tell(ctx, behind.Note, key)
+	}
+}

@@ -108,7 +108,7 @@ func TestKindsAndDecisionsReadNoClock(t *testing.T) {
 // has the number of goroutines that it starts, which its doc.go tells of.
 func TestARoomKnowsWhatIsBelowItAlone(t *testing.T) {
 	const module = "github.com/redburst/redburst/"
-	below := []string{"resp", "mux", "conn/clock", "redlock/internal/kind", "redlock/internal/quorum", "redlock/internal/rights", "redlock/internal/script", "redlock/internal/skew"}
+	below := []string{"resp", "mux", "conn/clock", "redlock/internal/defaults", "redlock/internal/kind", "redlock/internal/quorum", "redlock/internal/rights", "redlock/internal/script", "redlock/internal/skew"}
 	for _, room := range []struct {
 		name   string
 		starts int
