@@ -115,13 +115,14 @@ func TestALockOfThisProcessIsWaitedFor(t *testing.T) {
 func TestALockThatWasOfThisProcessIsAnothersSince(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		for range 2 {
-			first := c.NewMutex("k", ttl)
-			require.NoError(t, first.Lock(t.Context()))
+			r.set(func(m *fakeMaster) { m.keys["k"] = fakeKey{"a/token", r.clock() + 200*time.Millisecond} }, 0, 1, 2)
 			ctx, cancel := context.WithTimeout(t.Context(), 3*ttl)
+			first := waitsFor(t, c, ctx)
 			var all []*runner
 			for range 2 {
 				all = append(all, waitsFor(t, c, ctx))
 			}
+			require.NoError(t, soon(t, first.locked), "while others wait")
 			r.set(func(m *fakeMaster) { m.keys["k"] = fakeKey{"other/AAAAAAAAAAAAAAAAAAAAAAAAAAA", r.clock() + time.Hour} }, 0, 1, 2)
 			for _, m := range all {
 				err := soon(t, m.locked)
