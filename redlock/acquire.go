@@ -236,8 +236,9 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	}
 	if taken && e != nil {
 		m.giveBack(k.Token)
-		if ended := ctx.Err(); ended != nil && e.note == replaced { // they were not asked again
+		if ended := ctx.Err(); ended != nil && e.note == replaced { // before they have said so, perhaps
 			e, err = c.failure(opLock, m.spec().Key, k, ended, quorum.ErrUndecided), ended
+			e.note = replaced
 		}
 	}
 	again := e != nil && e.detail == unsure // no master has failed, and the attempt goes on

@@ -89,8 +89,8 @@ type RoundError struct {
 	HeldBy  string
 	HeldFor time.Duration
 
-	// WhyRevoked is the reason that was given when the lock was revoked, in the first error that says so. If masters give several as often, it has them all. It is
-	// empty if the error does not wrap ErrRevoked.
+	// WhyRevoked is the reason that was given when the lock was revoked. If masters give several as often, it has them all. It is
+	// empty if the error does not wrap ErrRevoked, and of an Extend that need not ask the masters any more.
 	WhyRevoked string
 
 	failure

@@ -144,7 +144,7 @@ func TestARoomKnowsWhatIsBelowItAlone(t *testing.T) {
 var testedElsewhere = map[string]string{
 	"locks_bounds": "locks_liar_test.go has masters whose lists have no end, are slow, or say what no other says",
 	"meet":         "flight/ask_test.go has masters met when a lock was lost, also while the client closes",
-	"inside":       "it has no code",
+	"inside":       "flight and contrib go through the doors that it opens",
 	"doc":          "rules_test.go has its rules, and acl_test.go, limits_test.go and readme_test.go what else it promises",
 
 	"internal/aged":               "redlocktest's masters are, and its aged_test.go looks at what clients make of them",

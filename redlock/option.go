@@ -360,7 +360,8 @@ func WithWait(d time.Duration) Option {
 //     not vote for d. Config.RestartGuard, if it is set, must not be below d with the drift.
 //   - A release that comes late, or is owed to a master that is down, makes no key last longer.
 //   - When a lost lock is released, it stays on the masters where it is still ours. Another's
-//     lock stays as it is.
+//     lock stays as it is. One that was revoked is deleted ([Client.Revoke]), but not by a Mutex.Release
+//     that is the first to find that out.
 //   - It is not known when a lock was taken that was handed over ([WithToken]). d counts from the
 //     first Extend, or from Unlock: the lock may stay for longer, but never for less.
 //

@@ -342,7 +342,7 @@ func TestLocksAreSortedByAClick(t *testing.T) {
 	}
 	p.await(`document.getElementById('changes').firstChild.textContent.endsWith(': held by a key that is no lock (list)')`)
 	for i := range 3 {
-		_, err := masters.Do(i, "SET", "c", "left:me/ABCDEFGHIJKLMNOPQRSTUVWXYZ", "PX", "3600000")
+		_, err := masters.Do(i, "SET", "c", "left:me/ABCDEFGHIJKLMNOPQRSTUVWXYZ0", "PX", "3600000")
 		require.NoError(t, err)
 	}
 	p.await(`document.getElementById('changes').firstChild.textContent.endsWith(': left by me, and nobody runs it')`)

@@ -162,13 +162,16 @@ func (c *Claim) Open() bool { return !c.Held() && len(c.On)+c.of.Hidden(c.Reader
 // Hidden returns how many masters do not say who holds the key, or who shares it: those that are silent, and of one that is shared
 // those with a set that does not expire, and had readers before, perhaps. If a quorum has such a set, it is no lock.
 func (t *Tally) Hidden(shared bool) int {
-	n := t.Silent()
-	for _, c := range t.Claims {
-		if shared && c.MayBeReaders() && !c.Held() {
-			n += len(c.On)
+	sets := 0
+	for _, r := range t.Rows {
+		if shared && r != nil && slices.ContainsFunc(r.Holders, Holder.MayBeReaders) {
+			sets++
 		}
 	}
-	return n
+	if sets >= t.Quorum() {
+		sets = 0
+	}
+	return t.Silent() + sets
 }
 
 // Fence is the holder's, if so many of those that name it have one number that a quorum has it; else 0. agree reports

@@ -23,12 +23,20 @@ func FenceFrom(ctx context.Context) uint64 {
 	return 0
 }
 
-// TokenFrom returns the token of the lock that a context belongs to; empty if it belongs to none, or the lock is over.
+// TokenFrom returns the token of the lock that a context belongs to; empty if it belongs to none, or the lock was let go of.
 func TokenFrom(ctx context.Context) string {
-	if k := keepAliveOf(ctx); k != nil && k.lease != nil && k.lease.epoch.Load() == k.epoch {
-		return k.hold.Token()
+	k := keepAliveOf(ctx)
+	if k == nil || k.lease == nil {
+		return ""
 	}
-	return ""
+	h := k.hold
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if k.lease.epoch.Load() != k.epoch { // it has another one by now
+		return ""
+	}
+	h.shown = true
+	return string(h.token())
 }
 
 // keepAliveKey is the key under which a context has the innermost KeepAlive that it is derived from.
@@ -101,8 +109,8 @@ func (k *KeepAlive) Err() error {
 	return k.parent.Err()
 }
 
-// Why returns why it has ended, as the cause of its context says it: the lock is lost, its lifetime was over, or the client was
-// closed; nil if it is none of these. The cause of the context
+// Why returns why it has ended: the lock is lost, its lifetime was over, or the client was closed; nil if it is none of these. The
+// cause of the context
 // can be that of its parent, which can be another lock's.
 func (k *KeepAlive) Why() error {
 	k.checkDeadline()
