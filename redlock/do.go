@@ -125,7 +125,6 @@ func (m *Mutex) end(ctx context.Context, k *held.KeepAlive, err error, stay bool
 	if k != nil {
 		why = k.Why()
 	}
-	stay = stay && !errors.Is(why, ErrRevoked) // the next one is to have the lock when its holder has let go
 	released = true
 	e := m.unlock(context.WithoutCancel(ctx), stay)
 	for _, end := range [...]error{ErrLost, ErrMaxLifetime} {

@@ -348,6 +348,15 @@ func TestARevokedLockIsNotLeftThere(t *testing.T) {
 				return stop(held)
 			}, redlock.WithMinHold(time.Hour))
 		},
+		"a Mutex that knows, and does not wait for its release": func(stop func(ctx context.Context) error) error {
+			m := c.NewMutex("lock:k", 3*time.Second, redlock.WithMinHold(time.Hour))
+			require.NoError(t, m.TryLock(t.Context()))
+			held, end := m.KeepAlive(t.Context())
+			defer end()
+			require.NoError(t, stop(held))
+			require.ErrorIs(t, m.Release(), redlock.ErrNotHeld)
+			return context.Cause(held)
+		},
 		"a Mutex that takes the next lock": func(stop func(ctx context.Context) error) error {
 			m := c.NewMutex("lock:k", 3*time.Second, redlock.WithMinHold(time.Hour))
 			require.NoError(t, m.TryLock(t.Context()))
