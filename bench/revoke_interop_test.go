@@ -35,6 +35,7 @@ func TestInteropRedsyncsLockIsRevoked(t *testing.T) {
 				}
 			}
 			require.NoError(t, err)
+			require.True(t, ok)
 			until := theirs.Until()
 			ok, err = theirs.ExtendContext(t.Context())
 			require.False(t, ok)

@@ -326,6 +326,16 @@ func TestRevokeOfAReaderInASetThatDoesNotExpireSaysSo(t *testing.T) {
 	require.ErrorIs(t, c.Revoke(t.Context(), "lock:k", reason, redlock.WithShared()), redlock.ErrNotHeld, "a majority says that it is no lock")
 }
 
+// revokedOf returns a Mutex whose lock has ended in stop, and why it has.
+func revokedOf(t *testing.T, c *redlock.Client, stop func(ctx context.Context) error) (m *redlock.Mutex, why error) {
+	m = c.NewMutex("lock:k", 3*time.Second, redlock.WithMinHold(time.Hour))
+	require.NoError(t, m.TryLock(t.Context()))
+	held, end := m.KeepAlive(t.Context())
+	defer end()
+	require.NoError(t, stop(held))
+	return m, context.Cause(held)
+}
+
 // Who is revoked lets go of the lock, and leaves nothing there, though its work says that it is done.
 func TestARevokedLockIsNotLeftThere(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
@@ -349,20 +359,12 @@ func TestARevokedLockIsNotLeftThere(t *testing.T) {
 			}, redlock.WithMinHold(time.Hour))
 		},
 		"a Mutex that knows, and does not wait for its release": func(stop func(ctx context.Context) error) error {
-			m := c.NewMutex("lock:k", 3*time.Second, redlock.WithMinHold(time.Hour))
-			require.NoError(t, m.TryLock(t.Context()))
-			held, end := m.KeepAlive(t.Context())
-			defer end()
-			require.NoError(t, stop(held))
+			m, why := revokedOf(t, c, stop)
 			require.ErrorIs(t, m.Release(), redlock.ErrNotHeld)
-			return context.Cause(held)
+			return why
 		},
 		"a Mutex that takes the next lock": func(stop func(ctx context.Context) error) error {
-			m := c.NewMutex("lock:k", 3*time.Second, redlock.WithMinHold(time.Hour))
-			require.NoError(t, m.TryLock(t.Context()))
-			held, end := m.KeepAlive(t.Context())
-			defer end()
-			require.NoError(t, stop(held))
+			m, why := revokedOf(t, c, stop)
 			for range 2 {
 				require.ErrorIs(t, m.Extend(t.Context()), redlock.ErrRevoked)
 			}
@@ -373,7 +375,7 @@ func TestARevokedLockIsNotLeftThere(t *testing.T) {
 				_, err := masters.Do(i, "DEL", "lock:k")
 				require.NoError(t, err)
 			}
-			return context.Cause(held)
+			return why
 		},
 	} {
 		for range 2 {
