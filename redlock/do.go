@@ -99,16 +99,18 @@ func (m *Mutex) take(ctx context.Context, o *options, by string) (k *held.KeepAl
 		}
 	}()
 	k = c.held.KeepAlive(ctx, &m.hold, by)
-	switch ended, why := k.Err(), k.Why(); {
+	ended := k.Err()
+	if ended == nil {
+		kept = true
+		return k, nil
+	}
+	switch why := k.Why(); {
 	case why != nil:
 		return nil, why
-	case ended != nil && ctx.Err() == nil && c.isShut():
+	case ctx.Err() == nil && c.isShut():
 		return nil, unasked(opLock, m.spec().Key, ErrClosed, "")
-	case ended != nil:
-		return nil, unasked(opLock, m.spec().Key, nil, "").endedBy(ctx, ended)
 	}
-	kept = true
-	return k, nil
+	return nil, unasked(opLock, m.spec().Key, nil, "").endedBy(ctx, ended)
 }
 
 // end releases the lock, and ends its KeepAlive, k, if it has one. err is how the work has ended: end adds what has become of

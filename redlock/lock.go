@@ -61,7 +61,7 @@ func (m *Mutex) outOfTime(ctx context.Context, o *options, e *RoundError) *Round
 	switch {
 	case e.reason == nil && e.detail == secondPending: // the second lock was held: had its system failed, the wait for it would have ended
 		reason = ErrHeld
-	case e.reason == nil, e.reason == ErrHeld && !e.named && e.detail != heldByUs && e.detail != heldByItself: // no attempt was finished, or perhaps nobody has it
+	case e.reason == nil, e.reason == ErrHeld && !e.named && e.detail != heldByUs: // no attempt was finished, or perhaps nobody has it
 		return m.tryLock(ctx)
 	}
 	last.reason, last.ended, last.cause, last.late = reason, nil, nil, fmt.Sprintf("waited for %v", o.wait)

@@ -113,7 +113,9 @@ func (k *KeepAlive) Err() error {
 // cause of the context
 // can be that of its parent, which can be another lock's.
 func (k *KeepAlive) Why() error {
-	k.checkDeadline()
+	if k.Err() == nil { // mostly: the renewer is left alone
+		return nil
+	}
 	k.renewer.mu.Lock()
 	defer k.renewer.mu.Unlock()
 	return k.why

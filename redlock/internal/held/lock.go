@@ -285,6 +285,14 @@ func (h *Lock) lingerTime(read func() time.Duration) time.Duration {
 	return max(0, (h.lingersUntil - now + time.Millisecond - 1).Truncate(time.Millisecond))
 }
 
+// restTime is lingerTime for a holder that lets go: the next one is to have a lock that is known to be revoked. mu is held.
+func (h *Lock) restTime(read func() time.Duration) time.Duration {
+	if h.told&toldRevoked != 0 {
+		return 0
+	}
+	return h.lingerTime(read)
+}
+
 // A former is the lock that a hold had when it got the next one. Some masters may have it still: several can hold the lock,
 // and one was handed over; or a quorum has lost it, and another attempt has taken the lock meanwhile.
 type former struct {

@@ -156,10 +156,7 @@ func (ls *Locks) ClearExpired(h *Lock) {
 	k := c.Round.Take() // for its buffer: TryLock allocates nothing
 	defer c.Round.Put(k)
 	k.Token = append(k.Token[:0], h.token()...) // this token never becomes valid again
-	rest := h.lingerTime(c.Now)
-	if h.told&toldRevoked != 0 { // the next one is to have it
-		rest = 0
-	}
+	rest := h.restTime(c.Now)
 	h.mu.Unlock()
 	ls.renewer.giveBack(h, k.Token, rest, nil)
 }

@@ -205,8 +205,8 @@ func (ls *Locks) release(ctx context.Context, h *Lock, r *release) (was State) {
 	if since != 0 {
 		held = now - since
 	}
-	if r.lingers && h.told&toldRevoked == 0 { // else the next one is to have it
-		rest = h.lingerTime(c.Now)
+	if r.lingers {
+		rest = h.restTime(c.Now)
 	}
 	r.Token = append(r.Token[:0], h.token()...)
 	r.spec, r.was, r.Held, r.Fence, r.About = &h.spec, was, held, h.fence, round.AboutLock(&h.spec)
