@@ -352,7 +352,7 @@ const everything = census.Short + census.Fence + census.Line + census.Readers
 func (r *listed) add(master int, row census.Row, literal bool) {
 	if r.permits {
 		for _, mark := range row.Holders {
-			if n, err := strconv.Atoi(mark.Token.Reveal()); err == nil && 0 < n && n <= kind.MaxPermits {
+			if n := mark.Permits(); n != 0 {
 				r.marks[n] = r.marks[n].With(master)
 			}
 		}

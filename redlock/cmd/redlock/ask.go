@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 
 	"github.com/redburst/redburst/conn"
@@ -101,9 +100,7 @@ func (p *probe) row(ctx context.Context, what, key, queue string) (row census.Ro
 
 func (a *answer) noteAgreed(marks []census.Holder) {
 	for _, mark := range marks {
-		if n, err := strconv.Atoi(mark.Token.Reveal()); err == nil && 0 < n && n <= kind.MaxPermits {
-			a.agreed = n
-		}
+		a.agreed = mark.Permits()
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -158,8 +157,7 @@ func writeFindings(t *terminal, inspections []*inspection, all []finding) {
 // fit reports whether it gives locks, for all that is known: SET may have been refused for the key that was tried alone.
 func (e *inspection) fit() bool {
 	said, refuses := e.refusal["SET"]
-	ofKey := said.code == "WRONGTYPE" || said.code == "NOPERM" && strings.Contains(said.text, "key")
-	return e.err == nil && (!refuses || ofKey)
+	return e.err == nil && (!refuses || said.code == "WRONGTYPE" || said.ofKey())
 }
 
 // counted is of how many masters something is true.

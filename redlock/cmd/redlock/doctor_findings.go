@@ -141,7 +141,7 @@ func (e *inspection) findRefusals(add adder) {
 		code := said.code
 		remedy := "make it accept writes"
 		switch {
-		case code == "NOPERM" && strings.Contains(said.text, "key"):
+		case said.ofKey():
 			remedy = "name a key that the user of the locks may use, with --try; or let it have these keys: ACL SETUSER … ~" + e.pattern()
 		case code == "NOPERM" && command == "TIME":
 			remedy = "let the user run TIME, so that its clock can be examined: ACL SETUSER … +time"

@@ -111,6 +111,9 @@ func speaks(ctx context.Context, address string, opt conn.Options) string {
 // A refusal is the error with which a master refuses a command.
 type refusal struct{ code, text string }
 
+// ofKey reports whether it is about the key, and not about the command.
+func (r refusal) ofKey() bool { return r.code == "NOPERM" && strings.Contains(r.text, "key") }
+
 // A busyError is what a master says that serves nobody for now, whatever it is asked.
 type busyError struct{ refusal }
 

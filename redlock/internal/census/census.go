@@ -213,6 +213,14 @@ func (h Holder) Owner() string { return kind.Owner(h.Token.Reveal()) }
 // Left reports whether the lock was released, and is only left there.
 func (h Holder) Left() bool { return strings.HasPrefix(h.Token.Reveal(), kind.LeftMark) }
 
+// Permits is how many permits there are, of a mark that says so; 0 if it says no such number.
+func (h Holder) Permits() int {
+	if n, err := strconv.Atoi(h.Token.Reveal()); err == nil && 0 < n && n <= kind.MaxPermits {
+		return n
+	}
+	return 0
+}
+
 // A Row is what a master says of a key, or of the permits of one.
 type Row struct {
 	Holders  []Holder
