@@ -622,6 +622,25 @@ func TestWhichMastersQueuesAreNotUsed(t *testing.T) {
 	}
 }
 
+// A queue master that is late once costs nobody its place: who has had no answer has it still when it asks again.
+func TestOneLateAnswerCostsNoPlace(t *testing.T) {
+	queued(t, 4, func(t *testing.T, p *processes) {
+		master, stood := p.queueMaster("k"), p.entries("k")
+		for range 2 {
+			p.r.set(freeze, master)
+			time.Sleep(line.EntryPause) // each asks meanwhile, but for the head
+			p.r.set(thaw, master)
+			require.Equal(t, all(4), p.contenders("k"))
+			time.Sleep(line.EntryPause + 2*minQueueTimeout)
+			require.Equal(t, stood, p.entries("k"))
+			require.Equal(t, []int{0}, p.contenders("k"))
+		}
+		order, _ := p.release(4)
+		require.Equal(t, all(4), order)
+		p.nothingIsLeft()
+	})
+}
+
 // A waiter that was the first, and has moved to the end of another master's queue, waits for each before
 // it there.
 func TestWhoWasTheFirstElsewhereWaitsItsTurn(t *testing.T) {

@@ -477,16 +477,18 @@ func (w *wait) usesGlobalQueue() bool {
 // subscription will be notified.
 func (w *wait) enterGlobalQueue(ctx context.Context) (contend bool, err error) {
 	m, c := w.mutex, w.mutex.client
+	contend = true
 	switch {
+	case !w.waiter.MayEnter(c.now()): // it keeps the entries that it has
 	case !w.usesGlobalQueue():
 		w.leaveGlobalQueue()
 		return true, nil
 	case w.waiter.AtHead():
 		return true, nil
-	}
-	contend, err = c.globalQueues.Enter(ctx, w.waiter, w.since, m.namedOwner())
-	if err != nil {
-		return false, ended(err)
+	default:
+		if contend, err = c.globalQueues.Enter(ctx, w.waiter, w.since, m.namedOwner()); err != nil {
+			return false, ended(err)
+		}
 	}
 	if !w.waiter.AtHead() && w.renewAt == 0 { // others are ahead of it, or there is no queue for a while
 		w.renewAt = c.now() + line.EntryPause // notices do not put it off: with it, the lock is looked at

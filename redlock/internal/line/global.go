@@ -142,8 +142,10 @@ func (gq *GlobalQueues) Enter(ctx context.Context, w *Waiter, since time.Duratio
 				err = gq.enterOne(ctx, w, i, name)
 			}
 		}
-		if err == errNoQueue {
-			gq.Leave(w)
+		if err == errNoQueue || err == errPaused {
+			if err == errNoQueue { // otherwise its entries outlive the pause, and so does its place
+				gq.Leave(w)
+			}
 			t.enterAfter = gq.core.Now() + EntryPause
 			return true, nil
 		}
@@ -173,16 +175,19 @@ func (gq *GlobalQueues) setHead(w *Waiter, is bool) {
 	gq.heads[w] = struct{}{}
 }
 
-// errNoQueue says that the queue master does not serve a queue.
-var errNoQueue = errors.New("redlock: no queue")
+// These say that the queue master does not serve a queue, and that its queues are not used for a moment.
+var (
+	errNoQueue = errors.New("redlock: no queue")
+	errPaused  = errors.New("redlock: no queue for a moment")
+)
 
-// enterOne puts the waiter into one queue, or renews its entry, and notes its predecessor. Its error is errNoQueue, or
-// that of a context or a client that has ended.
+// enterOne puts the waiter into one queue, or renews its entry, and notes its predecessor. Its error is errNoQueue,
+// errPaused, or that of a context or a client that has ended.
 func (gq *GlobalQueues) enterOne(ctx context.Context, w *Waiter, i int, name string) error {
 	c, t := gq.core, &w.ticket
 	master, ok := gq.QueueMaster(name)
 	if !ok {
-		return errNoQueue
+		return errPaused
 	}
 	if i == len(t.entries) {
 		if i == 0 && !gq.countIn() {
@@ -346,8 +351,8 @@ func (gq *GlobalQueues) awaitPredecessor(ctx context.Context, w *Waiter, i int) 
 	return false, err
 }
 
-// askMaster asks one master, with a short timeout. It returns errNoQueue if the master gives no proper answer. Unless
-// only this queue is at fault, the client does not use the master's queues for a while then.
+// askMaster asks one master, with a short timeout. It returns errNoQueue if the master refuses, and errPaused if it gives no
+// answer. Unless only this queue is at fault, the client does not use the master's queues for a while then.
 func (gq *GlobalQueues) askMaster(ctx context.Context, w *Waiter, k *round.Call, master int) (*mux.Vote, error) {
 	c := gq.core
 	k.Prepare(c.Round.ShortTimeout(EntryPause/2, minQueueTimeout))
@@ -365,6 +370,7 @@ func (gq *GlobalQueues) askMaster(ctx context.Context, w *Waiter, k *round.Call,
 		gq.avoidUntil[master].Store(int64(c.Now() + refusedPause))
 	case !errors.As(v.Err, &reply): // an error reply concerns this queue alone: its key has the wrong type
 		gq.avoidUntil[master].Store(int64(c.Now() + EntryPause))
+		return nil, errPaused
 	}
 	return nil, errNoQueue
 }
