@@ -165,10 +165,11 @@ func (c *Conn) Receive() (n int, err error) {
 // [*resp.SyntaxError], after which the connection is of no more use.
 func (c *Conn) Next() (resp.Value, error) { return c.reader.Next() }
 
-// Skipped says what the last frame was for which Next has returned [resp.ErrSkipped].
+// Skipped says what the frame was for which Next has just returned [resp.ErrSkipped].
 func (c *Conn) Skipped() resp.Skipped { return c.reader.Skipped() }
 
-// Raise has the next reply bounded by other limits than those of the [Options]: see [resp.Reader.Raise].
+// Raise has the next reply bounded by other limits than those of the [Options]: see [resp.Reader.Raise]. Here a Skip of 0
+// means none: a reply beyond the limits ends the connection.
 func (c *Conn) Raise(limits resp.Limits) { c.reader.Raise(limits) }
 
 // Close closes the connection in an orderly way, with close(2): the kernel still delivers what

@@ -273,8 +273,8 @@ func (h *handshake) has(replies []reply, command string) bool {
 // unreadable says that the answer to a command is too long, or what it looks like, without our
 // password in it.
 func (h *handshake) unreadable(command string, err error, head []byte) error {
-	if errors.Is(err, resp.TooLong) || errors.Is(err, resp.TooMany) {
-		return fmt.Errorf("the answer to %s is too long (%w)", command, err)
+	if errors.Is(err, resp.TooLong) || errors.Is(err, resp.TooMany) || errors.Is(err, resp.TooDeep) {
+		return fmt.Errorf("the answer to %s exceeds the limits (%w)", command, err)
 	}
 	hint := "is this the port of a Redis server?"
 	if len(head) > 1 && head[0] == 0x15 && head[1] == 0x03 {

@@ -399,7 +399,7 @@ func TestAnswersThatAreNotRESPAreExplained(t *testing.T) {
 		"SSH-2.0-OpenSSH_9.2\r\n":          `beginning "SSH-2.0`,
 		"\x15\x03\x01\x00\x02\x02\x46":     "rediss://",
 		"$-2\r\n":                          "not the Redis protocol",
-		"%3000000000\r\n":                  "the answer to HELLO is too long",
+		"%3000000000\r\n":                  "the answer to HELLO exceeds the limits",
 		"+OK\n":                            "not the Redis protocol",
 	} {
 		err := refuse(t, conntest.Listen(t, say(answer)), conn.Options{})

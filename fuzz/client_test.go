@@ -3,7 +3,6 @@ package fuzz
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"net"
 	"sync"
@@ -114,7 +113,7 @@ func replies(b []byte) (frames [][]byte) {
 	r.Advance(n)
 	for {
 		v, err := r.Next()
-		if errors.Is(err, resp.ErrNeedMore) || err != nil {
+		if err != nil {
 			return frames
 		}
 		if v.Kind() != resp.Push {

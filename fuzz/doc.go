@@ -7,6 +7,7 @@
 //     says: a double is infinite only if its text says inf, and a push has a name.
 //   - FuzzSplit: in whatever pieces a stream arrives, its values, the bytes they
 //     take, its error and the offset of the error are the same.
+//   - FuzzBeyond: a frame beyond the limits is skipped, and what is said of it is true.
 //   - FuzzSkip: to skip an element takes the same bytes as to read it.
 //   - FuzzAppend: the reader reads back what the Append functions write.
 //   - FuzzReencode: what was read can be written, and is read again as the same.
@@ -16,8 +17,8 @@
 //
 // The corpus of FuzzNext has the replies of a redis-server to some hundred
 // commands, once in RESP2 and once in RESP3. Each file is named after its command.
-// All targets that take a stream begin with this corpus and with the tables of
-// resp/resptest. To record it again, run
+// All targets that take a stream, but for FuzzClient, begin with this corpus and with the
+// tables of resp/resptest. To record it again, run
 //
 //	go test ./fuzz -run Recorded -record
 //

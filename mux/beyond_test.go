@@ -52,7 +52,7 @@ func TestReplyBeyondTheLimitsCostsAVote(t *testing.T) {
 						require.Equal(t, mux.VerdictYes, behind.Votes[i].Verdict)
 						require.Equal(t, mux.VerdictFailed, op.Votes[i].Verdict)
 						require.ErrorIs(t, op.Votes[i].Err, resp.TooLong)
-						require.EqualError(t, op.Votes[i].Err, fmt.Sprintf("mux: the reply is too long: bulk string of %d bytes", len(long)+len(fmt.Sprint(len(long)))+5))
+						require.EqualError(t, op.Votes[i].Err, fmt.Sprintf("mux: the reply exceeds the limits: bulk string of %d bytes (resp: too many bytes)", len(long)+len(fmt.Sprint(len(long)))+5))
 						there, err := masters.Do(i, "EXISTS", "fallback")
 						require.NoError(t, err)
 						require.Equal(t, int64(0), there)

@@ -99,9 +99,9 @@ func (e *ReplyError) Error() string {
 // Config.Conn. Nothing of the reply was kept.
 type SkippedError struct{ Reply resp.Skipped }
 
-// Error says what the reply was, and how long.
+// Error says what the reply was, how long, and which limit it exceeds.
 func (e *SkippedError) Error() string {
-	return fmt.Sprintf("mux: the reply is too long: %s of %d bytes", e.Reply.Kind, e.Reply.Bytes)
+	return fmt.Sprintf("mux: the reply exceeds the limits: %s of %d bytes (%v)", e.Reply.Kind, e.Reply.Bytes, e.Reply.Fault)
 }
 
 // Unwrap makes errors.Is(err, resp.TooLong) and the like work.

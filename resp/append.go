@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// AppendCommand appends a command: an array of bulk strings.
+// AppendCommand appends a command: an array of bulk strings. Without args it is one that a server does not answer.
 func AppendCommand(dst []byte, args ...string) []byte {
 	dst = AppendArray(dst, len(args))
 	for _, arg := range args {
@@ -94,8 +94,11 @@ func AppendDouble(dst []byte, f float64) []byte {
 	return append(dst, '\r', '\n')
 }
 
-// AppendBigNumber appends a big number.
+// AppendBigNumber appends a big number. It allocates, for its digits. It panics if n is nil.
 func AppendBigNumber(dst []byte, n *big.Int) []byte {
+	if n == nil {
+		panic("resp: no big number")
+	}
 	dst = n.Append(append(dst, byte(BigNumber)), 10)
 	return append(dst, '\r', '\n')
 }

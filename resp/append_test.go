@@ -75,6 +75,7 @@ func TestAppendRefusesWhatCannotBeWritten(t *testing.T) {
 	require.Panics(t, func() { resp.AppendPush(nil, -1) })
 	require.Panics(t, func() { resp.AppendVerbatim(nil, "text", "abc") })
 	require.Panics(t, func() { resp.AppendVerbatim(nil, "", "abc") })
+	require.PanicsWithValue(t, "resp: no big number", func() { resp.AppendBigNumber(nil, nil) })
 }
 
 func TestAppendDoesNotReallocateWhereThereIsRoom(t *testing.T) {

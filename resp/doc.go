@@ -22,8 +22,8 @@
 // reader's buffer, and an [Iter] walks an aggregate in place.
 //
 // The Append functions write commands and replies to the end of a byte slice. Each writes one
-// value, or the header of an aggregate, and returns the extended slice. It allocates only if the
-// slice has no room.
+// value, or the header of an aggregate, and returns the extended slice. But for
+// [AppendBigNumber] it allocates only if the slice has no room.
 //
 // # Compatibility
 //

@@ -39,7 +39,7 @@ func (e *SyntaxError) Error() string {
 func (e *SyntaxError) Unwrap() error { return e.Fault }
 
 // Fault is the reason of a [SyntaxError]. It is an error only so that [errors.Is]
-// can look for it: nothing returns a Fault by itself. The zero Fault is none.
+// can look for it: nothing in this package returns a Fault by itself. The zero Fault is none.
 type Fault uint8
 
 // The faults.
@@ -58,7 +58,7 @@ const (
 	BadPush                      // a push whose first element is no string, or that has none
 	TooDeep                      // aggregates nested beyond Limits.Depth
 	TooLong                      // a payload or a line beyond Limits.Bulk, or a frame beyond Limits.Frame, or Limits.Skip
-	TooMany                      // a frame with more elements than Limits.Elements
+	TooMany                      // a frame with more elements than Limits.Elements, or than can fit in Limits.Skip
 )
 
 // Error is the name of the fault, as in "resp: malformed length".
@@ -73,7 +73,7 @@ func (f Fault) text() string {
 	case BadInteger:
 		return "malformed integer"
 	case BadDouble:
-		return "malformed double"
+		return "malformed double, or one beyond float64,"
 	case BadNumber:
 		return "malformed big number"
 	case BadBoolean:

@@ -7,7 +7,7 @@ import "math"
 type Limits struct {
 	Depth    int // aggregates inside one another; default 32
 	Bulk     int // bytes of a payload or a line; default 64 KiB, at least 64, at most 512 MiB
-	Elements int // elements of all the frame's aggregates together; default 65,536. A map's pair is two
+	Elements int // elements of all the frame's aggregates together; default 65,536. A map's pair is two, an attribute is one more
 	Frame    int // bytes of a whole frame; default 16 times Bulk, at least 64
 
 	// Skip is how many bytes a frame beyond the other limits may have and still be skipped: see

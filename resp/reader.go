@@ -66,8 +66,8 @@ const shrinkAfter = 64
 //
 // The buffer grows for frames that do not fit, to no more than twice what
 // limits.Frame and the caller's reads need, however much a header announces.
-// After 64 fills in a row that did not need the larger buffer, the reader
-// returns to the initial one.
+// After 64 fills that ended with a frame and did not need the larger buffer, the
+// reader returns to the initial one.
 func NewReader(size int, limits Limits) *Reader {
 	limits = limits.withDefaults()
 	r := &Reader{
@@ -97,7 +97,7 @@ func (r *Reader) Raise(limits Limits) {
 	r.once, r.raised, r.mid = limits.withDefaults(), true, true
 }
 
-// Skipped is what is known of the frame for which Next has returned [ErrSkipped] last.
+// Skipped is what is known of the frame for which Next has just returned [ErrSkipped]. Another Next may change it.
 func (r *Reader) Skipped() Skipped { return r.skipped }
 
 // Free returns the free space behind the bytes received so far, of at least min

@@ -3,6 +3,7 @@ package resp
 import (
 	"bytes"
 	"math"
+	"strconv"
 )
 
 // The functions of this file scan the token at the beginning of b, which is
@@ -337,12 +338,44 @@ const float64Limit = "1797693134862315807937289714053034150799341327100378269361
 	"02864166928879109465555478519404026306574886715058206819089020007083836762738548458177115317644757302700" +
 	"69855571366959622842914819860834936475292719074168444365510704342711559699508093042880177904174497792"
 
-// isBeyondFloat64 reports whether a number rounds to infinity. Mantissa is the
-// number of bytes in front of the exponent, sign included. strconv would know too,
-// but it allocates an error to say so.
-func isBeyondFloat64(b []byte, mantissa int) bool {
-	// The first digit that is not 0, and how far behind it the decimal point is.
-	first, point := -1, int64(0)
+// maxFloatText is how long a number may be so that strconv reads it right: of more digits in front of the point it
+// loses the magnitude, and it takes an exponent above 9,999 for a smaller one.
+const maxFloatText = 800
+
+// shortenFloat appends a number of any length so that strconv reads it: no more digits decide how it rounds.
+func shortenFloat(dst, b []byte) []byte {
+	mantissa := bytes.IndexAny(b, "eE")
+	if mantissa < 0 {
+		mantissa = len(b)
+	}
+	first, point := magnitude(b, mantissa)
+	if b[0] == '-' {
+		dst = append(dst, '-')
+	}
+	dst = append(dst, "0."...)
+	if first < 0 {
+		return append(dst, '0')
+	}
+	most := len(dst) + maxFloatText - 1
+	for i, c := range b[first:mantissa] {
+		if len(dst) == most {
+			if bytes.IndexAny(b[first+i:mantissa], "123456789") >= 0 {
+				dst = append(dst, '1') // above a half that the others may be
+			}
+			break
+		}
+		if c != '.' {
+			dst = append(dst, c)
+		}
+	}
+	return strconv.AppendInt(append(dst, 'e'), point, 10)
+}
+
+// magnitude returns where the first digit of a number is that is not 0, and how far behind the beginning of that the
+// decimal point is; first is -1 if there is none. Mantissa is the number of bytes in front of the exponent, sign
+// included.
+func magnitude(b []byte, mantissa int) (first int, point int64) {
+	first = -1
 	fraction := false
 	for i := skipSign(b, 0); i < mantissa; i++ {
 		switch {
@@ -361,10 +394,7 @@ func isBeyondFloat64(b []byte, mantissa int) bool {
 			}
 		}
 	}
-	if first < 0 {
-		return false
-	}
-	if mantissa < len(b) {
+	if first >= 0 && mantissa < len(b) {
 		exponent := int64(0)
 		for _, c := range b[skipSign(b, mantissa+1):] {
 			if exponent <= maxBulk { // no text has enough zeros to outweigh more
@@ -375,6 +405,16 @@ func isBeyondFloat64(b []byte, mantissa int) bool {
 			exponent = -exponent
 		}
 		point += exponent
+	}
+	return first, point
+}
+
+// isBeyondFloat64 reports whether a number rounds to infinity. strconv would know too, but it allocates an error to
+// say so.
+func isBeyondFloat64(b []byte, mantissa int) bool {
+	first, point := magnitude(b, mantissa)
+	if first < 0 {
+		return false
 	}
 	if whole := int64(len(float64Limit)); point != whole {
 		return point > whole

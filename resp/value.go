@@ -103,6 +103,10 @@ func (v Value) Float() (float64, bool) {
 	if isNaN(b) { // strconv knows only some of them
 		return math.NaN(), true
 	}
+	var short [maxFloatText + 32]byte
+	if len(b) > maxFloatText {
+		b = shortenFloat(short[:0], b)
+	}
 	// This is safe because the bytes outlive the call and nobody writes to them
 	// meanwhile. A string conversion would allocate for numbers over 32 bytes.
 	f, _ := strconv.ParseFloat(unsafe.String(&b[0], len(b)), 64)

@@ -177,6 +177,31 @@ func TestDoublesMayBeLong(t *testing.T) {
 	}
 }
 
+// A double is as large as its text says, however long that is: of long ones strconv loses the magnitude.
+func TestLongDoublesAreAsLargeAsTheySay(t *testing.T) {
+	t.Parallel()
+	zeros := func(n int) string { return strings.Repeat("0", n) }
+	for text, want := range map[string]float64{
+		"1" + zeros(800) + "e-800":                              1,
+		"1" + zeros(1000) + "e-1000":                            1,
+		"-1" + zeros(850) + ".5e-850":                           -1,
+		"9007199254740993" + zeros(1000) + "e-1000":             9007199254740992,
+		"9007199254740993" + zeros(1000) + "1e-1001":            9007199254740994,
+		"9007199254740993." + zeros(1000):                       9007199254740992,
+		"9007199254740993." + zeros(1000) + "1":                 9007199254740994,
+		"3" + zeros(10300) + "e-100000":                         0,
+		"-9" + zeros(10306) + "e-100000":                        math.Copysign(0, -1),
+		"-" + zeros(1000):                                       math.Copysign(0, -1),
+		"0." + zeros(1000) + "25e+1000":                         0.25,
+		"0." + zeros(1000) + strings.Repeat("5", 1000) + "E1000": 5.0 / 9,
+		"0." + zeros(100_000) + "7e100001":                      7,
+	} {
+		got, ok := readDouble(t, text)
+		require.True(t, ok)
+		require.Equal(t, math.Float64bits(want), math.Float64bits(got), "%.20s...: %v, not %v", text, got, want)
+	}
+}
+
 // readDouble reads a number as a double and as a string, alike.
 func readDouble(t *testing.T, text string) (f float64, ok bool) {
 	t.Helper()
