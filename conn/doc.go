@@ -79,7 +79,8 @@
 //	                                         out of reach; without it the client takes the
 //	                                         master as restarted at every reconnect
 //	    ~{}:since ~{lock:*}:since            tells since when the master has forgotten nothing;
-//	                                         without it the client goes by its uptime
+//	                                         without it the client goes by its uptime, or, without
+//	                                         a RestartGuard, believes it when it is first connected
 //	    +select                              only for a database other than 0
 //	    +client|tracking +client|caching     optional: the master tells waiters of a
 //	                                         release, so they need not poll

@@ -86,7 +86,9 @@ type Config struct {
 	// user who may write the key can write any name.
 	Owner string
 
-	// DialTimeout bounds one connect with its handshake, and how long Open waits for a majority. Zero means 1 s.
+	// DialTimeout bounds one connect, and how long Open waits for a majority. Zero means 1 s. A server that has taken
+	// the connection has 30 s more for TLS and the handshake, and counts as down meanwhile. After silent dials both
+	// double, up to fourfold.
 	DialTimeout time.Duration
 	// RoundTimeout is how long a round waits for a quorum. Zero means a twentieth of the lock's TTL, but at least
 	// 200 ms, so that masters and processes can be busy, and at most 500 ms. For a TTL below 1 s it means a fifth
@@ -128,7 +130,7 @@ type Config struct {
 	Durable bool
 	// Handovers is how many times in a row a released lock goes to the next waiter of this client at once, without the
 	// masters' word, before waiters of other processes get a chance. Zero means 16. Below zero means no limit, neither
-	// of number nor of time. docs/how-it-works.md says when a lock is handed over, and for how long.
+	// of number nor, without a fence, of time. docs/how-it-works.md says when a lock is handed over, and for how long.
 	Handovers int
 	// Observers are told what happens. SlogObserver returns one that logs. redlock/contrib has some
 	// for OpenTelemetry and Prometheus, and package flight one that records.

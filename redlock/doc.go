@@ -150,7 +150,7 @@
 // before all names, and counts as a part of the key: with the prefix {locks}: no lock can have the
 // name writer, as {locks}:writer is the intent of a lock on locks.
 //
-// All these keys expire by themselves, but for the last, of which each cluster has one.
+// All these keys expire by themselves, but for the last, of which each master has one.
 //
 // # The fence
 //
@@ -199,7 +199,7 @@
 //
 //	for leader, err := range client.Watch(ctx, "lock:scheduler") {
 //		if err == nil && leader.Held {
-//			connect(leader.Owner) // a hint and no proof: check who answers there
+//			connect(leader.Holders[0].Owner) // a hint and no proof: check who answers there
 //		}
 //	}
 //

@@ -68,7 +68,7 @@ var ErrIncomplete = errors.New("redlock: some masters are not in the list")
 // all, and ErrNoQuorum if not: then locks may be missing, and it is not known whether those that were listed are held. If ctx ends or the client is closed, Locks
 // yields that error, and ends. If the pattern is malformed, the error is no *RoundError.
 //
-// Locks needs the rights to EVAL, EVALSHA, SCAN, GETRANGE, PTTL, TYPE, TIME, ZCOUNT and ZRANGE, for the keys that match.
+// Locks needs the rights to SCRIPT LOAD, EVAL, EVALSHA, SCAN, GETRANGE, PTTL, TYPE, TIME, ZCOUNT and ZRANGE, for the keys that match.
 // A key that it may not read ends the list of that master, so give a pattern that the user may read. For the line it
 // needs ZCARD, ZSCORE, ZRANGE, GET and PTTL of {key}:line*, and of {key}:permit* for permits; for the fence GET of
 // {key}:fence. Without these rights, there is none in the list.

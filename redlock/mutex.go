@@ -58,7 +58,7 @@ func (t *turn) pass() {
 // [Client.Lead] return it as an error.
 //
 // A long TTL has a cost: a master that restarts does not vote until the longest TTL that this
-// client has used has passed, counted from the first attempt that uses it.
+// client has used has passed. A TTL counts as used from its first attempt on.
 //
 // NewMutex asks the masters nothing. The client keeps nothing of a Mutex that is not held, so you
 // can drop it. Reusing one saves only its allocation.

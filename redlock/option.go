@@ -245,8 +245,8 @@ func WithFence() Option { return func(o *options) { o.fence = true } }
 // for readers: it would lose members, and expire. (A lock of another kind leaves alone whatever
 // it finds.)
 //
-// It needs Redis 5 or later, and an ACL that allows the key {key}:writer, TIME, TYPE, EVAL and
-// the commands of sorted sets.
+// It needs Redis 5 or later, and an ACL that allows the key {key}:writer, TIME, TYPE, PEXPIREAT
+// and the commands of sorted sets: package conn has all of it.
 func WithShared() Option { return func(o *options) { o.shared = true } }
 
 // WithPermits makes the lock one that up to k holders have at a time; k is 1 to 1,000. There are

@@ -47,8 +47,8 @@ import (
 // fence.
 //
 // It is for locks with one holder. Readers appear as a holder without a name, and permits do not
-// appear. Watch needs the right to EVAL, and to GET {key}:fence. Without the latter the fence is
-// 0, and a master notes each question in its ACL LOG.
+// appear. Watch needs the rights to SCRIPT LOAD, EVAL and EVALSHA, to GET and PTTL of the key, and to GET
+// {key}:fence. Without the last the fence is 0, and a master notes each question in its ACL LOG.
 func (c *Client) Watch(ctx context.Context, key string) iter.Seq2[LockInfo, error] {
 	mustContext(ctx)
 	c.check()

@@ -15,7 +15,7 @@ func (r *acquirer) register(cmd *cobra.Command) {
 	r.given.register(cmd)
 	flags := cmd.Flags()
 	flags.DurationVar(&r.ttl, "ttl", 10*time.Second, "how long the lock outlives us if we die; it is renewed every third of it")
-	flags.DurationVar(&r.restartGuard, "restart-guard", 0, "the longest TTL or --min-hold in use on these masters: a master that was started less than this ago does not vote; 0 turns that off (default: the --ttl)")
+	flags.DurationVar(&r.restartGuard, "restart-guard", 0, "the longest TTL or --min-hold in use on these masters: a master that was started less than this ago does not vote; with 0 it is the --ttl, and masters that nobody has used make us not wait (default: the --ttl)")
 	flags.StringVar(&r.owner, "owner", "", "`name` under which others see who holds the lock (default: redlock-"+r.command+"@host:pid)")
 	flags.StringVar(&r.record, "flight", "", "`file` that records what happens to the lock, for 'redlock explain'; %p is our process's id (or REDLOCK_FLIGHT)")
 	flags.BoolVarP(&r.verbose, "verbose", "v", false, "say on stderr what happens to the lock: whom we wait for, when it is taken, not renewed and released, and when a master fails")
@@ -81,11 +81,11 @@ func (r *acquirer) guard(given bool) error {
 	case !given:
 		r.restartGuard = max(r.life(), 0)
 	case 0 < r.restartGuard && r.restartGuard < r.ttl:
-		return usageError("leave it out, and it is the --ttl; or give the longest TTL of all; or 0, which turns it off",
+		return usageError("leave it out, and it is the --ttl; or give the longest TTL of all; or 0, for new masters",
 			"--restart-guard %v is below the --ttl of %v: a master that was started %v ago may have forgotten a lock of %v",
 			r.restartGuard, r.ttl, r.restartGuard, r.ttl)
 	case 0 < r.restartGuard && r.restartGuard < r.life():
-		return usageError("leave it out, and it is the --min-hold, and a little more; or give the longest of all; or 0, which turns it off",
+		return usageError("leave it out, and it is the --min-hold, and a little more; or give the longest of all; or 0, for new masters",
 			"--restart-guard %v is too short for a --min-hold of %v: a master that was started %v ago may have forgotten such a lock",
 			r.restartGuard, r.minHold, r.restartGuard)
 	}

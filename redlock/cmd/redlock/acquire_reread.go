@@ -92,7 +92,7 @@ func (r *acquirer) reread() {
 		r.note("the list of masters is the same")
 	case len(gone) != 1 || len(come) != 1:
 		complain(fmt.Sprintf("the list of masters has %s, and lacks %d: only one at a time can be replaced by another", plural(len(come), "newcomer"), len(gone)),
-			"a newcomer has no vote at first, so two of three leave no majority; another number of masters needs a restart of all processes")
+			"a newcomer has no vote at first, so two of three leave no majority; for another number of masters, end all processes, and start them with the new list after the longest TTL")
 	default:
 		from, to := conn.Redact(gone[0]), conn.Redact(come[0])
 		var opts []redlock.ReplaceOption

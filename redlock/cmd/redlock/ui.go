@@ -32,7 +32,8 @@ func newUI() *cobra.Command {
 		Short: "Show locks, masters and clients in a browser, live",
 		Long: `ui serves one page to browsers: the locks that match the PATTERN (see 'redlock
 ls'), who holds them and who waits, the masters and what 'redlock doctor' finds,
-and the clients. The page shows changes within a second.
+and the clients. The page shows changes of locks and masters within a second, and
+the clients every 10 s.
 
 It listens on this machine alone. The address that it prints holds a secret, and
 nobody gets the page without it. It is good for one browser: when it was opened,
@@ -45,9 +46,10 @@ If it listens on another address (--listen), who reads the network reads the
 secret. Put a proxy with TLS before it then, and name the host by which browsers
 ask for it (--host).
 
-The page changes nothing. With --allow-revoke it can revoke a lock: see 'redlock
+The page changes no lock. With --allow-revoke it can revoke one: see 'redlock
 revoke'. While a browser looks, ui lists the locks as 'redlock ls' does, twice a
-second at most, and examines the masters every minute as 'redlock doctor' does.
+second at most, and examines the masters every minute as 'redlock doctor' does,
+which takes a lock of its own on each for a moment.
 
 Exit status: 0 a signal has ended it, 64 wrong usage, 74 the address cannot be
 listened on, or write error.

@@ -27,7 +27,7 @@
 //
 //	redlock.wait     a Lock begins to wait
 //	redlock.wake     it stops waiting to try again: redlock.wake.reason says why
-//	redlock.round    the masters were asked: redlock.operation is lock, extend, unlock, renew or recheck
+//	redlock.round    the masters were asked: redlock.operation is lock, extend, unlock, renew, recheck or revoke
 //	redlock.lost     the lock is lost, or was revoked: error.message says which
 //
 // Without these three functions the events are added to the span of the context that Lock, TryLock, Unlock

@@ -37,7 +37,7 @@
 // From the Observer, which has to be in the client's Config:
 //
 //	redlock_round_duration_seconds{op,outcome}    a round, from its start to its decision: op is lock, extend,
-//	                                              unlock, renew or recheck, outcome that of redlock.Outcome
+//	                                              unlock, renew, recheck or revoke, outcome that of redlock.Outcome
 //	redlock_wait_duration_seconds{outcome}        a Lock that had to wait, after its first attempt
 //	redlock_hold_duration_seconds                 from taking a lock to releasing it
 //	redlock_master_phase_changes_total{master,phase}

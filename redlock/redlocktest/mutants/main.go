@@ -27,7 +27,7 @@
 // its tests, in full, with their subtests; of these, one that fails is enough. It may
 // stand several times. Tags are build tags, and Flags are of go test, such as -short. "Chaos: yes"
 // says that chaos notices it, too. Way is the kind of test that notices it, where that matters: one of
-// second time, one of several, bounds of time, window and not to be said (CONTRIBUTING says what they are).
+// second time, one of several, bounds of time, window and not to be said.
 //
 // The old text is whole lines. It is looked up in all files of the module, also of the nested ones, but for tests. It must stand in one
 // place: if it is not unique, it needs a line more. So code can move to another file or package, and the fault goes
