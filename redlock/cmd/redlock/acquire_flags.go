@@ -15,7 +15,7 @@ func (r *acquirer) register(cmd *cobra.Command) {
 	r.given.register(cmd)
 	flags := cmd.Flags()
 	flags.DurationVar(&r.ttl, "ttl", 10*time.Second, "how long the lock outlives us if we die; it is renewed every third of it")
-	flags.DurationVar(&r.restartGuard, "restart-guard", 0, "the longest TTL or --min-hold in use on these masters: a master that was started less than this ago does not vote; with 0 it is the --ttl, and masters that nobody has used make us not wait (default: the --ttl)")
+	flags.DurationVar(&r.restartGuard, "restart-guard", 0, "the longest TTL or --min-hold in use on these masters: a master that was started less than this ago does not vote; with 0, new masters that nobody has used do (default: the --ttl)")
 	flags.StringVar(&r.owner, "owner", "", "`name` under which others see who holds the lock (default: redlock-"+r.command+"@host:pid)")
 	flags.StringVar(&r.record, "flight", "", "`file` that records what happens to the lock, for 'redlock explain'; %p is our process's id (or REDLOCK_FLIGHT)")
 	flags.BoolVarP(&r.verbose, "verbose", "v", false, "say on stderr what happens to the lock: whom we wait for, when it is taken, not renewed and released, and when a master fails")
