@@ -85,7 +85,7 @@ func TestLostEntryOfAQueueIsLostInTheLaterOnes(t *testing.T) {
 	}, 1, 0)
 }
 
-// A waiter that contends without the queue of one of its keys is not in those of the others.
+// A waiter that contends as the queue of one of its keys is none is not in those of the others.
 func TestWhoHasNoQueueOfOneKeyIsInNoOther(t *testing.T) {
 	sets := [][]string{{"a", "b"}}
 	inSets(t, sets, func(p *processes, r *fakeRounds) {

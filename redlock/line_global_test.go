@@ -628,7 +628,7 @@ func TestOneLateAnswerCostsNoPlace(t *testing.T) {
 		master, stood := p.queueMaster("k"), p.entries("k")
 		for range 2 {
 			p.r.set(freeze, master)
-			time.Sleep(line.EntryPause) // each asks meanwhile, but for the head
+			time.Sleep(line.EntryPause + minQueueTimeout + 100*time.Millisecond) // each asks, but for the head
 			p.r.set(thaw, master)
 			require.Equal(t, all(4), p.contenders("k"))
 			time.Sleep(line.EntryPause + 2*minQueueTimeout)

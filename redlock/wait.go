@@ -466,7 +466,7 @@ func (w *wait) learn(ends time.Duration) {
 }
 
 // usesGlobalQueue reports whether the waiter is to be in the global queues. A reader enters them only after it was
-// refused. A waiter stays out of them for a while if the queue master does not serve it (Waiter.MayEnter), and
+// refused. A waiter does without them for a while if the queue master does not serve it (Waiter.MayEnter), and
 // while too few masters can notify.
 func (w *wait) usesGlobalQueue() bool {
 	m := w.mutex
@@ -492,6 +492,9 @@ func (w *wait) enterGlobalQueue(ctx context.Context) (contend bool, err error) {
 	}
 	if !w.waiter.AtHead() && w.renewAt == 0 { // others are ahead of it, or there is no queue for a while
 		w.renewAt = c.now() + line.EntryPause // notices do not put it off: with it, the lock is looked at
+		if at := w.waiter.EntersAt(); at > c.now() {
+			w.renewAt = at
+		}
 	}
 	if contend {
 		return true, nil

@@ -397,7 +397,7 @@ func magnitude(b []byte, mantissa int) (first int, point int64) {
 	if first >= 0 && mantissa < len(b) {
 		exponent := int64(0)
 		for _, c := range b[skipSign(b, mantissa+1):] {
-			if exponent <= maxBulk { // no text has enough zeros to outweigh more
+			if exponent <= 2*maxBulk { // no text has enough zeros to outweigh more
 				exponent = exponent*10 + int64(c-'0')
 			}
 		}

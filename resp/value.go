@@ -103,8 +103,8 @@ func (v Value) Float() (float64, bool) {
 	if isNaN(b) { // strconv knows only some of them
 		return math.NaN(), true
 	}
-	var short [maxFloatText + 32]byte
 	if len(b) > maxFloatText {
+		var short [maxFloatText + 32]byte
 		b = shortenFloat(short[:0], b)
 	}
 	// This is safe because the bytes outlive the call and nobody writes to them

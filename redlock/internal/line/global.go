@@ -27,7 +27,7 @@ import (
 //
 // The queue is a courtesy: no exclusion depends on it. TryLock, the first attempt of a Lock, a hand-over
 // within a client, and other libraries bypass it. A waiter that gets no answer from the queue master
-// contends as if there were no queue, for [EntryPause]. If that master is lost, or if clients see different masters
+// contends as if there were no queue, for [EntryPause], and keeps its place meanwhile. If that master is lost, or if clients see different masters
 // up, there are two queues for a moment and two contenders. The quorum decides between them.
 //
 // An entry is renewed while its waiter waits. It ends at most [kind.EntryLife] after the waiter has died. A waiter at the
@@ -143,8 +143,10 @@ func (gq *GlobalQueues) Enter(ctx context.Context, w *Waiter, since time.Duratio
 			}
 		}
 		if err == errNoQueue || err == errPaused {
-			if err == errNoQueue { // otherwise its entries outlive the pause, and so does its place
+			if err == errNoQueue {
 				gq.Leave(w)
+			} else { // its entries outlive the pause, and so does its place
+				gq.keep(t)
 			}
 			t.enterAfter = gq.core.Now() + EntryPause
 			return true, nil
@@ -186,7 +188,10 @@ var (
 func (gq *GlobalQueues) enterOne(ctx context.Context, w *Waiter, i int, name string) error {
 	c, t := gq.core, &w.ticket
 	master, ok := gq.QueueMaster(name)
-	if !ok {
+	switch {
+	case !ok && (master < 0 || gq.refused(master)):
+		return errNoQueue
+	case !ok:
 		return errPaused
 	}
 	if i == len(t.entries) {
@@ -213,6 +218,18 @@ func (gq *GlobalQueues) enterOne(ctx context.Context, w *Waiter, i int, name str
 	return nil
 }
 
+// keep renews the entries of a waiter that is no head. It waits for no answer.
+func (gq *GlobalQueues) keep(t *ticket) {
+	c := gq.core
+	k := c.Round.Take()
+	defer c.Round.Put(k)
+	for i := range t.entries {
+		kind.BeginRenewals(&k.Request)
+		kind.AppendRenewal(&k.Request, t.entries[i].key, t.id, c.Now()-t.since, t.owner)
+		gq.send(k, t.entries[i].master, 0)
+	}
+}
+
 // renew renews the entries of the heads. It waits for no answer, as the heads contend whatever the queues say. It
 // wakes a waiter if the master of one of its entries is no longer the queue master.
 func (gq *GlobalQueues) renew() {
@@ -229,7 +246,7 @@ func (gq *GlobalQueues) renew() {
 		t := &w.ticket
 		for i := range t.entries {
 			at := &t.entries[i]
-			if master, ok := gq.queueMasterOf(at.name, r.States); !ok || master != at.master {
+			if master, ok := gq.queueMasterOf(at.name, r.States); master != at.master || !ok && gq.refused(master) {
 				t.moved.Store(true)
 				w.Wake()
 				break
@@ -281,7 +298,7 @@ func (gq *GlobalQueues) AskOthers(k *round.Call, name string) bool {
 }
 
 // QueueMaster returns the queue master of a name. It is the same for all clients that see the same masters up. ok is
-// false if there is no such master, or if its queues are not used now, or if the queue would be another lock's, too.
+// false if its queues are not used now. If there is no such master, or the queue would be another lock's, too, it is -1.
 func (gq *GlobalQueues) QueueMaster(name string) (master int, ok bool) {
 	r := gq.core.Round.TakeStates()
 	defer gq.core.Round.PutStates(r)
@@ -290,20 +307,29 @@ func (gq *GlobalQueues) QueueMaster(name string) (master int, ok bool) {
 
 func (gq *GlobalQueues) queueMasterOf(name string, states []mux.State) (master int, ok bool) {
 	if kind.Ambiguous(name) {
-		return 0, false
+		return -1, false
 	}
+	master = -1
 	best := uint64(0)
 	for i := range states {
 		s := &states[i]
 		if !round.CanNotify(s) {
 			continue
 		}
-		if h := weight(name, s); !ok || h < best {
-			master, best, ok = i, h, true
+		if h := weight(name, s); master < 0 || h < best {
+			master, best = i, h
 		}
 	}
-	return master, ok && gq.core.Now() >= time.Duration(gq.avoidUntil[master].Load())
+	return master, master >= 0 && gq.avoidedFor(master) <= 0
 }
+
+// avoidedFor returns for how long a master's queues are not used yet.
+func (gq *GlobalQueues) avoidedFor(master int) time.Duration {
+	return time.Duration(gq.avoidUntil[master].Load()) - gq.core.Now()
+}
+
+// refused reports whether a master's queues are not used for longer than a pause, as it has refused them.
+func (gq *GlobalQueues) refused(master int) bool { return gq.avoidedFor(master) > EntryPause }
 
 // weight returns the weight of a master in the order for a name: the least comes first. The order is by a hash of
 // the name and the server's own identity, which is the same to all processes, whatever the server's address is to them.
@@ -369,7 +395,11 @@ func (gq *GlobalQueues) askMaster(ctx context.Context, w *Waiter, k *round.Call,
 	case v.Err != nil && gq.core.Refused(v.Err): // few lines in the master's ACL LOG
 		gq.avoidUntil[master].Store(int64(c.Now() + refusedPause))
 	case !errors.As(v.Err, &reply): // an error reply concerns this queue alone: its key has the wrong type
-		gq.avoidUntil[master].Store(int64(c.Now() + EntryPause))
+		if !gq.refused(master) {
+			gq.avoidUntil[master].Store(int64(c.Now() + EntryPause))
+		}
+		return nil, errPaused
+	case reply.Code == "BUSY": // for a moment
 		return nil, errPaused
 	}
 	return nil, errNoQueue

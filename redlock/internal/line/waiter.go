@@ -160,6 +160,9 @@ func (w *Waiter) Moved() bool {
 	return true
 }
 
+// EntersAt returns when it may enter the global queues again, or could last.
+func (w *Waiter) EntersAt() time.Duration { return w.ticket.enterAfter }
+
 // MayEnter reports whether the waiter may enter the global queues again: it does without them for a while if a queue master
 // has not served it.
 func (w *Waiter) MayEnter(now time.Duration) bool { return now >= w.ticket.enterAfter }
