@@ -27,8 +27,9 @@ import (
 //
 // The queue is a courtesy: no exclusion depends on it. TryLock, the first attempt of a Lock, a hand-over
 // within a client, and other libraries bypass it. A waiter that gets no answer from the queue master
-// contends as if there were no queue, for [EntryPause], and keeps its place meanwhile. If that master is lost, or if clients see different masters
-// up, there are two queues for a moment and two contenders. The quorum decides between them.
+// contends as if there were no queue, for [EntryPause], and keeps its place meanwhile. If that master is lost, or
+// if clients see different masters up, there are two queues for a moment and two contenders. The quorum decides
+// between them.
 //
 // An entry is renewed while its waiter waits. It ends at most [kind.EntryLife] after the waiter has died. A waiter at the
 // head that finds no quorum goes to the end, as others may see more masters than it does.
