@@ -203,13 +203,13 @@ func (a *arena) keysLeft(ctx context.Context, longest time.Duration) (left []str
 	for i := range masters.N() {
 		keys, err := masters.Do(i, "KEYS", "*")
 		if err != nil {
-			return nil, err
+			return left, err
 		}
 		for _, key := range keys.([]any) {
 			if name := key.(string); lasts.MatchString(name) {
 				ttl, err := masters.Do(i, "PTTL", name)
 				if err != nil {
-					return nil, err
+					return left, err
 				}
 				if ttl != int64(-1) || strings.HasSuffix(name, ":since") {
 					continue

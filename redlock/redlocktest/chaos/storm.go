@@ -154,25 +154,13 @@ func storm(ctx context.Context, out io.Writer, o order) (status int, err error) 
 		return 0, errInterrupted
 	}
 	s.stop()
-	left, err := a.keysLeft(ctx, longest)
-	if err != nil {
-		return 0, err
-	}
 	t.Masters, t.Roaming, t.Seen = masters.N(), a.roaming != nil, s.seen
-	f, err := a.judge(t)
+	f, told, missing, err := a.verdict(ctx, t, longest)
 	if err != nil {
+		keep = ctx.Err() == nil
 		return 0, err
 	}
-	told, missing, err := a.explain()
-	if err != nil {
-		return 0, err
-	}
-	for _, t := range told {
-		if t.Matter == story.Overlap && !t.Maybe {
-			f.Violations = append(f.Violations, "explain: "+t.Text)
-		}
-	}
-	f.Violations = slices.Concat(f.Violations, s.violations, left)
+	f.Violations = append(f.Violations, s.violations...)
 	for _, kind := range o.faults(a) {
 		if n.faults[kind] += 0; n.faults[kind] == 0 && duration >= longRun {
 			f.Violations = append(f.Violations, fmt.Sprintf("%q never happened", kind))
@@ -205,6 +193,32 @@ func storm(ctx context.Context, out io.Writer, o order) (status int, err error) 
 	}
 	fmt.Fprintf(out, "%d violations; the clients' records are in %s\nFor the same faults again: %s\n", len(f.Violations)+len(f.Disorders), a.dir, again)
 	return exitFailed, nil
+}
+
+// verdict judges what a storm has left. An error beside the judge's own is a violation: it must not hide what the
+// judge has found.
+func (a *arena) verdict(ctx context.Context, t trial, longest time.Duration) (f finding, told []story.Finding, missing []string, err error) {
+	left, err := a.keysLeft(ctx, longest)
+	switch {
+	case ctx.Err() != nil:
+		return f, nil, nil, errInterrupted
+	case err != nil:
+		left = append(left, "keys: "+err.Error())
+	}
+	if f, err = a.judge(t); err != nil {
+		return f, nil, nil, fmt.Errorf("%w; the clients' records are in %s", err, a.dir)
+	}
+	told, missing, err = a.explain()
+	if err != nil {
+		left = append(left, "explain: "+err.Error())
+	}
+	for _, t := range told {
+		if t.Matter == story.Overlap && !t.Maybe {
+			f.Violations = append(f.Violations, "explain: "+t.Text)
+		}
+	}
+	f.Violations = append(f.Violations, left...)
+	return f, told, missing, nil
 }
 
 // enter makes the arena, and the schedule of the faults. said is what the report says of the arena.
