@@ -395,7 +395,8 @@ func (c *Clusters) StopReplication(i, j int, stop bool) {
 	}
 }
 
+// mustDo leaves the last argument out of an error: it may be a password.
 func (c *Clusters) mustDo(i, j int, args ...string) {
-	_, err := c.Nodes(i).Do(j, args...)
-	c.Nodes(i).must(j, strings.Join(args, " "), err)
+	_, err := do(c.all[i].server(j), args...)
+	c.Nodes(i).must(j, strings.Join(args[:len(args)-1], " "), err)
 }

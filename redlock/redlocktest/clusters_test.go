@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/processes"
 	"github.com/stretchr/testify/require"
 )
 
@@ -86,4 +87,12 @@ func TestClustersReplicaTakesOver(t *testing.T) {
 		eventually(t, func() bool { return c.Ready(i) == nil }, "the other one is its replica")
 		require.Equal(t, 1, c.Owner(i, someSlot))
 	}
+}
+
+// Whoever sees the output of a test is to see no password there.
+func TestAnErrorOfAClusterHasNoPassword(t *testing.T) {
+	down := newServer("", 0, &processes.Group{}, options{})
+	c := &Clusters{all: []*cluster{{nodes: &Masters{masters: []master{down}, what: "node"}}}}
+	require.PanicsWithError(t, "redlocktest: CONFIG SET masterauth node 0 (127.0.0.1:0): it is down",
+		func() { c.mustDo(0, 0, "CONFIG", "SET", "masterauth", "secret") })
 }
