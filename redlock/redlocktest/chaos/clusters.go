@@ -42,19 +42,14 @@ type clusters struct {
 	stray *redlocktest.Clusters // whose first node is listed among those of the first cluster
 }
 
-func newClusters(c, stray *redlocktest.Clusters) (*clusters, error) {
+func newClusters(c, stray *redlocktest.Clusters) *clusters {
 	slot := conn.HashSlot(roamingPrefix)
 	find := func(i int) (int, error) { return c.FindOwner(i, slot) }
 	f := &clusters{Clusters: c, seats: &seats{make([]atomic.Int64, len(c.Addrs())), find, c.Ready}, slot: slot, stray: stray}
 	for i := range f.now {
-		node, err := find(i)
-		if err != nil {
-			f.Close()
-			return nil, err
-		}
-		f.now[i].Store(int64(node))
+		f.settle(context.Background(), i)
 	}
-	return f, nil
+	return f
 }
 
 // Addrs lists all nodes of each cluster, and the stray one.

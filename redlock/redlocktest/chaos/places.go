@@ -160,9 +160,11 @@ func (n *nemesis) replace(ctx context.Context, i int) {
 	}
 	told := n.fleet.replace(i, n.places.Addrs(), direct)
 	if n.fleet.unlike && len(n.clientTurn) > doubledPlace { // it has two addresses of one server, perhaps
-		n.clientTurn[doubledPlace].Lock()
-		n.killClient(doubledPlace)
-		n.clientTurn[doubledPlace].Unlock()
+		func() {
+			n.clientTurn[doubledPlace].Lock()
+			defer n.clientTurn[doubledPlace].Unlock() // also if killClient panics
+			n.killClient(doubledPlace)
+		}()
 	}
 	for deadline := clock.Now() + 2*patience; slices.ContainsFunc(told, func(t telling) bool { return !t.isOver() }); {
 		if clock.Now() > deadline {

@@ -96,7 +96,7 @@ func newRoaming(arena string, masters int, password string) (roaming, error) {
 			c.Close()
 			return nil, err
 		}
-		return newClusters(c, other)
+		return newClusters(c, other), nil
 	}
 	return nil, fmt.Errorf("no arena %q", arena)
 }
