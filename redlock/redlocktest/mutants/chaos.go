@@ -29,13 +29,15 @@ func endure(ctx context.Context, t tree) (r result, err error) {
 	}
 	r.outcome = unnoticed
 	for seed := 1; seed <= chaosRuns; seed++ {
-		violation, said, err := t.endureOne(ctx, program, seed)
+		one, err := t.endureOne(ctx, program, seed)
 		if err != nil {
 			return r, err
 		}
-		r.said += said
-		if violation != "" {
-			r.outcome, r.by = noticed, fmt.Sprintf("seed %d: %s", seed, violation)
+		r.said += one.said
+		if one.outcome != unnoticed {
+			r.outcome, r.by = one.outcome, fmt.Sprintf("seed %d: %s", seed, one.by)
+		}
+		if r.outcome == noticed {
 			break
 		}
 	}
@@ -63,27 +65,27 @@ func (t tree) buildChaos(ctx context.Context) (program string, err error) {
 }
 
 // found is what chaos says of a violation.
-var found = regexp.MustCompile(`(?m)^ *(?:VIOLATION|LOST) +(.+)$`)
+var found = regexp.MustCompile(`(?m)^ *(?:VIOLATION|LOST|DISORDER) +(.+)$`)
 
-// endureOne runs chaos once, and returns the first violation that it has found, if any.
-func (t tree) endureOne(ctx context.Context, program string, seed int) (violation, said string, err error) {
+// endureOne runs chaos once. What has noticed the fault is the first violation that it has found.
+func (t tree) endureOne(ctx context.Context, program string, seed int) (r result, err error) {
 	cmd := command(ctx, t.dir, program, "-duration", chaosRun.String(), "-seed", strconv.Itoa(seed))
 	cmd.Env = append(cmd.Env, "TMPDIR="+t.bin) // where it keeps the records of a violation
 	out, err := cmd.CombinedOutput()
-	said = string(out)
+	said := string(out)
 	if ctx.Err() != nil {
-		return "", said, ctx.Err()
+		return r, ctx.Err()
 	}
 	var exit *exec.ExitError
 	switch {
 	case err == nil:
-		return "", said, nil
+		return result{outcome: unnoticed, said: said}, nil
 	case !errors.As(err, &exit):
-		return "", said, err
+		return r, err
 	case exit.ExitCode() == 1: // a violation
 		if m := found.FindStringSubmatch(said); m != nil {
-			return m[1], said, nil
+			return result{outcome: noticed, by: m[1], said: said}, nil
 		}
 	}
-	return "", said, fmt.Errorf("chaos: %w\n%s", err, said)
+	return result{outcome: undone, by: exit.String(), said: said}, nil
 }

@@ -45,7 +45,7 @@
 // With -chaos, chaos takes the place of the tests: a minute of it in all, in runs of 20 s with
 // the seeds 1, 2 and 3. Only what breaks safety is tried, and of that what chaos should notice,
 // or with -all the rest, too. Half of all that breaks safety is to be noticed. What chaos sees
-// depends on chance, so not each must be.
+// depends on chance, so not each must be. A fault with which it could not be done is not noticed.
 //
 // The exit status is 0 if all faults that were tried are noticed, or with -chaos half of them. It is 1 if not, or if one does
 // not apply or does not compile, or its tests fail without it. It is 2 if nothing could be tried, but 0 if nothing has changed.
@@ -200,7 +200,7 @@ func (j job) do(ctx context.Context, w io.Writer) (int, error) {
 func sum(w io.Writer, all []*mutant, results []result, took time.Duration) int {
 	fmt.Fprintf(w, "\n%d mutants in %v\n", len(all), took.Round(time.Second))
 	status := 0
-	for _, o := range []outcome{noticed, untried, late, unnoticed, unapplied, uncompiled, unsound} {
+	for _, o := range []outcome{noticed, untried, late, unnoticed, undone, unapplied, uncompiled, unsound} {
 		var names []string
 		for i, r := range results {
 			if r.outcome == o {

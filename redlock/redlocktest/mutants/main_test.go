@@ -278,14 +278,16 @@ func TestAllNoticedIsSuccess(t *testing.T) {
 	require.Equal(t, 0, code, said)
 }
 
-// The tiny module has a chaos of its own, which notices a sum that is not 4, with the second seed.
+// The tiny module has a chaos of its own, which notices a sum that is not 4, with the second seed. With 3 it cannot be done.
 func TestChaosIsToNoticeHalf(t *testing.T) {
 	of := func(expression, chaos string) string {
 		return strings.Replace(sumReturns(expression, "TestNothing"), "Breaks: report\n", "Breaks: safety\n"+chaos, 1)
 	}
 	all := map[string]string{
 		"good.mutant":   of("a - b", "Chaos: yes\n"),
+		"more.mutant":   of("a*b + 1", "Chaos: yes\n"),
 		"missed.mutant": of("b + a", "Chaos: yes\n"),
+		"less.mutant":   of("a + b - 1", "Chaos: yes\n"),
 		"other.mutant":  sumReturns("a - b", "TestSum"),
 	}
 	code, said, err := tryTinyChaos(t, all)
@@ -293,15 +295,17 @@ func TestChaosIsToNoticeHalf(t *testing.T) {
 	require.Zero(t, code, said)
 	require.Contains(t, said, "passed           without a mutant: 3 runs of chaos")
 	require.Regexp(t, `(?m)^noticed +good +safety +seed 2: the sum is 0$`, said)
+	require.Regexp(t, `(?m)^noticed +more +safety +seed 2: the sum is 5$`, said)
 	require.Regexp(t, `(?m)^NOT NOTICED +missed +safety`, said)
+	require.Regexp(t, `(?m)^NO CHAOS +less +safety +seed 2: exit status 2\nthere is no chaos$`, said)
 	require.NotContains(t, said, "other")
-	require.Contains(t, said, "\nchaos has noticed 1 of 2 that break safety\n")
+	require.Contains(t, said, "\nchaos has noticed 2 of 4 that break safety\n")
 
 	all["unlikely.mutant"] = of("a - b", "")
 	code, said, err = tryTinyChaos(t, all)
 	require.NoError(t, err)
-	require.Equal(t, 1, code, "1 of 3 is less than half")
-	require.Contains(t, said, "\nchaos has noticed 1 of 3 that break safety\n")
+	require.Equal(t, 1, code, "2 of 5 is less than half")
+	require.Contains(t, said, "\nchaos has noticed 2 of 5 that break safety\n")
 }
 
 func tryTinyChaos(t *testing.T, mutants map[string]string) (code int, said string, err error) {
@@ -318,7 +322,15 @@ import (
 
 func main() {
 	if s := sum.Sum(2, 2); s != 4 && os.Args[4] == "2" {
-		fmt.Printf("  VIOLATION      the sum is %d\n", s)
+		if s == 3 {
+			fmt.Println("there is no chaos")
+			os.Exit(2)
+		}
+		what := "VIOLATION"
+		if s > 4 {
+			what = "DISORDER "
+		}
+		fmt.Printf("  %s      the sum is %d\n", what, s)
 		os.Exit(1)
 	}
 }

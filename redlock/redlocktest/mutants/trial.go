@@ -25,6 +25,7 @@ const (
 	unapplied  outcome = "DOES NOT APPLY"
 	uncompiled outcome = "DOES NOT COMPILE"
 	unsound    outcome = "FAILS WITHOUT IT"
+	undone     outcome = "NO CHAOS" // it could not be done, in one run at the least
 	untried    outcome = "not tried"
 )
 
@@ -84,7 +85,7 @@ func (r result) print(w io.Writer, m *mutant, verbose bool) {
 		line += fmt.Sprintf(": %s (%.1fs)", r.how, r.took.Seconds())
 	}
 	fmt.Fprintln(w, line)
-	if verbose || r.outcome == unapplied || r.outcome == uncompiled || r.outcome == unsound {
+	if verbose || r.outcome == unapplied || r.outcome == uncompiled || r.outcome == unsound || r.outcome == undone {
 		io.WriteString(w, r.said)
 	}
 }
