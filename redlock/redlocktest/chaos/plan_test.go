@@ -97,6 +97,7 @@ func TestSiegeFollowsFromItsSeed(t *testing.T) {
 					if s.Fault == reset || slices.Contains(roaming.faults(), s.Fault) {
 						require.Less(t, s.Target, masters)
 					}
+					require.False(t, s.Fault == strayAnswers && s.Target != 0, "only the first cluster has a stray node")
 				}
 			}
 			for _, f := range slices.Concat(roaming.faults(), ofClients, []fault{reset, junk}) {

@@ -131,6 +131,9 @@ func siege(seed uint64, duration time.Duration, masters, clients int, ttl time.D
 				Fault:  next(),
 				Target: i,
 			}
+			if s.Fault == strayAnswers { // the first cluster has the stray node
+				s.Target = 0
+			}
 			p.add(s)
 			end = max(end, s.At+s.For)
 		}
