@@ -92,6 +92,8 @@ func Stop(p *os.Process) error {
 		_, err := syscall.Wait4(p.Pid, &status, syscall.WUNTRACED, nil)
 		switch {
 		case err == syscall.EINTR:
+		case err == syscall.ECHILD: // another wait has heard of its end
+			return os.ErrProcessDone
 		case err != nil:
 			return os.NewSyscallError("wait4", err)
 		case status.Stopped():

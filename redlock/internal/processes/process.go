@@ -82,7 +82,7 @@ func (p *Process) Alive() bool {
 
 // End kills the process if it is alive, and waits until it is gone.
 func (p *Process) End() {
-	if p != nil {
+	if p.Alive() { // otherwise its id may be another's
 		p.cmd.Process.Kill() // fails only if it has ended by itself
 		<-p.exited
 	}
