@@ -37,10 +37,10 @@ func (b *bus) port() int { return b.listener.Addr().(*net.TCPAddr).Port }
 
 func (b *bus) serve(c net.Conn) {
 	defer c.Close()
+	defer b.leave(c)
 	if !b.enter(c, "") {
 		return
 	}
-	defer b.leave(c)
 	head := make([]byte, senderEnd)
 	if _, err := io.ReadFull(c, head); err != nil || !b.enter(c, string(head[senderBegin:])) {
 		return

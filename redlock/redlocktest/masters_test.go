@@ -7,11 +7,13 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/processes"
 	"github.com/stretchr/testify/require"
 )
 
@@ -486,6 +488,24 @@ func TestTakenPortIsToldFromOtherFailures(t *testing.T) {
 	s.port = thief.Addr().(*net.TCPAddr).Port
 	require.ErrorIs(t, s.start(), errPortTaken)
 	require.False(t, s.process.Alive())
+}
+
+// A server that finds one port after the other taken has but the last.
+func TestPortsThatOthersHaveAreGivenBack(t *testing.T) {
+	if !unixSockets {
+		t.Skip("no shell")
+	}
+	bin := filepath.Join(t.TempDir(), "server")
+	require.NoError(t, os.WriteFile(bin, []byte("#!/bin/sh\necho Could not create server TCP listening socket\n"), 0o700))
+	g, err := processes.NewGroup("redlocktest")
+	require.NoError(t, err)
+	defer g.Close()
+	holdBlock()
+	before := len(block.taken)
+	s := newServer(bin, 0, g, options{})
+	require.ErrorIs(t, s.startAnywhere(), errPortTaken)
+	require.Len(t, block.taken, before+1)
+	releaseBlock([]string{s.addr()})
 }
 
 func TestMastersMayBeUsedConcurrently(t *testing.T) {

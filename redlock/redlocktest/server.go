@@ -141,6 +141,7 @@ func (s *server) startAnywhere() (err error) {
 		case s.host != nil:
 			s.port = hostPort
 		case !s.unix:
+			giveBack(localhost(s.port)) // that of another process
 			if s.port, err = freePort(); err != nil {
 				return err
 			}
