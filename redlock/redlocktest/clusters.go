@@ -165,6 +165,7 @@ func (k *cluster) add(s *server, id string, o options, choosable bool) (err erro
 	}
 	b, err := newBus(port, id)
 	if err != nil {
+		giveBack(localhost(port))
 		return err
 	}
 	k.buses = append(k.buses, b)
@@ -336,9 +337,10 @@ func (c *Clusters) Isolate(i, j int, cut bool) {
 // called, if it is not nil, after every step: when both nodes know that the slot moves, after each of its
 // keys, and at last. It does not wait until the other nodes know it: that is for [Clusters.Owner]. The error says which
 // step has failed. Then some keys have been moved, perhaps, and it goes on where it was if it is called again.
+// Nothing is done if the node has the slot.
 func (c *Clusters) Move(i, slot, to int, each func()) error {
 	from, err := c.FindOwner(i, slot)
-	if err != nil {
+	if err != nil || from == to {
 		return err
 	}
 	step := func() {
@@ -372,7 +374,7 @@ func (c *Clusters) Move(i, slot, to int, each func()) error {
 		}
 		step()
 	}
-	for _, j := range slices.Compact([]int{to, from}) {
+	for _, j := range []int{to, from} {
 		if _, err := nodes.Do(j, "CLUSTER", "SETSLOT", s, "NODE", c.ID(i, to)); err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package redlocktest
 
 import (
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +48,7 @@ func TestClustersFailOverAndMoveSlots(t *testing.T) {
 	c.Owner(0, someSlot, from)
 	require.Equal(t, 2, c.Owner(0, someSlot))
 	require.Equal(t, 2, steps)
+	require.NoError(t, c.Move(0, someSlot, 2, nil), "it is there")
 }
 
 // A cluster of one shard serves all slots.
@@ -95,4 +97,19 @@ func TestAnErrorOfAClusterHasNoPassword(t *testing.T) {
 	c := &Clusters{all: []*cluster{{nodes: &Masters{masters: []master{down}, what: "node"}}}}
 	require.PanicsWithError(t, "redlocktest: CONFIG SET masterauth node 0 (127.0.0.1:0): it is down",
 		func() { c.mustDo(0, 0, "CONFIG", "SET", "masterauth", "secret") })
+}
+
+// A bus remembers nobody whom it does not let in.
+func TestABusForgetsWhoWasCutOff(t *testing.T) {
+	b, err := newBus(0, "node")
+	require.NoError(t, err)
+	defer giveBack(localhost(b.port()))
+	b.cut("node", true)
+	c, err := net.Dial("tcp", localhost(b.port()))
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.Read(make([]byte, 1))
+	require.Error(t, err)
+	b.close()
+	require.Empty(t, b.conns)
 }

@@ -278,7 +278,8 @@ func TestAllNoticedIsSuccess(t *testing.T) {
 	require.Equal(t, 0, code, said)
 }
 
-// The tiny module has a chaos of its own, which notices a sum that is not 4, with the second seed. With 3 it cannot be done.
+// The tiny module has a chaos of its own, which notices a sum that is not 4, with the second seed. It cannot be done if
+// that is 3.
 func TestChaosIsToNoticeHalf(t *testing.T) {
 	of := func(expression, chaos string) string {
 		return strings.Replace(sumReturns(expression, "TestNothing"), "Breaks: report\n", "Breaks: safety\n"+chaos, 1)
