@@ -44,6 +44,7 @@ type clientLog struct {
 // A finding is what the checker says of a trial.
 type finding struct {
 	Violations []string
+	Deaths     []string       // of clients: violations that nobody plants
 	Overlaps   map[string]int // by key
 	AtOnce     map[string]int // by key: how many had it at one moment, at most
 	Taken      map[string]int // locks, by their names
@@ -345,6 +346,7 @@ func (c *checker) read(l clientLog) {
 	switch {
 	case l.Death != "":
 		c.violation("%s died: %s", l.Client, l.Death)
+		c.Deaths = append(c.Deaths, c.Violations[len(c.Violations)-1])
 	case !l.Killed && !ended:
 		c.violation("%s: the end of its records is missing", l.Client)
 	case !l.Killed && len(open) > 0:

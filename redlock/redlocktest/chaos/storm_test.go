@@ -18,11 +18,17 @@ func (mute) N() int                         { return 1 }
 func (mute) Do(int, ...string) (any, error) { return nil, errors.New("no answer") }
 func (mute) end(int)                        {}
 
-func TestAnErrorAfterAStormHidesNoViolation(t *testing.T) {
-	p := &process{name: "client-1", journal: filepath.Join(t.TempDir(), "client-1"), cmd: exec.Command("true"), gone: make(chan struct{})}
-	require.NoError(t, p.cmd.Run())
+// ended are clients of one program, which has ended by itself.
+func ended(t *testing.T, program string) *fleet {
+	p := &process{name: "client-1", journal: filepath.Join(t.TempDir(), "client-1"), cmd: exec.Command(program)}
+	p.gone = make(chan struct{})
+	p.cmd.Run() // how it ends is in the ProcessState
 	close(p.gone)
-	a := &arena{roaming: mute{}, traffic: mute{}, resource: newResource(false), fleet: &fleet{all: []*process{p}}}
+	return &fleet{all: []*process{p}}
+}
+
+func TestAnErrorAfterAStormHidesNoViolation(t *testing.T) {
+	a := &arena{roaming: mute{}, traffic: mute{}, resource: newResource(false), fleet: ended(t, "true")}
 	f, _, _, err := a.verdict(t.Context(), trial{}, 0)
 	require.NoError(t, err)
 	require.Equal(t, []string{
@@ -30,4 +36,10 @@ func TestAnErrorAfterAStormHidesNoViolation(t *testing.T) {
 		"keys: no answer",
 		"explain: client-1 has ended by itself, and left no flight record",
 	}, f.Violations)
+}
+
+func TestTheDeathOfAClientIsNotWhatWasPlanted(t *testing.T) {
+	a := &arena{resource: newResource(false), fleet: ended(t, "false")}
+	_, err := a.finish(t.Context(), trial{})
+	require.EqualError(t, err, "client-1 died: exit status 1\n")
 }

@@ -4,9 +4,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redburst/redburst/conn/clock"
@@ -142,7 +144,7 @@ func violateRules(ctx context.Context, out io.Writer) (found bool, err error) {
 	for _, b := range breaches {
 		line(out, "breach", "%s: %d found, and %d by its history", b.rule, f.Overlaps[b.key()], f.disorders(b.key()))
 		found = found && f.Overlaps[b.key()] == 1 && f.disorders(b.key()) == 1
-		if b.then.Kind != foreign && b.held[0].Kind != foreign { // the other library records nothing
+		if b.then.Kind != foreign { // the other library records nothing
 			recorded = append(recorded, b.key())
 		}
 	}
@@ -297,13 +299,18 @@ func holdOnThree(ctx context.Context, locks []lockable, first int, fenced bool, 
 	return a, began, nil
 }
 
-// finish ends the clients, and has the checker judge them.
+// finish ends the clients, and has the checker judge them. One that has died is an error: a violation that it leads to is
+// none that was planted.
 func (a *arena) finish(ctx context.Context, t trial) (finding, error) {
 	a.fleet.finish(ctx)
 	if ctx.Err() != nil {
 		return finding{}, errInterrupted
 	}
-	return a.judge(t)
+	f, err := a.judge(t)
+	if err == nil && len(f.Deaths) > 0 {
+		err = errors.New(strings.Join(f.Deaths, "\n"))
+	}
+	return f, err
 }
 
 // startHolder starts the client that holds lock i.
