@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -43,14 +44,27 @@ var beliefs = []belief{
 	{what: "it is known, and nothing is declared (Config.RestartGuard)", key: "undeclared", ttl: declaredTTL, guard: declaredTTL},
 }
 
-// violateFailover has a cluster forget locks in a failover, while their holders are frozen.
+// violateFailover has a cluster forget until the clients have seen what they must. On a busy machine a holder's time may
+// be over before.
+func violateFailover(ctx context.Context, out io.Writer) (status int, err error) {
+	var said bytes.Buffer // in the last try
+	for late, tries := true, 3; late && tries > 0; tries-- {
+		said.Reset()
+		status, late, err = failOver(ctx, &said)
+	}
+	said.WriteTo(out)
+	return status, err
+}
+
+// failOver has a cluster forget locks in a failover, while their holders are frozen.
 //
 //	owner                      P P R R
 //	A holds                    x x x x    R has heard nothing from P, and has no lock
 //	B comes, and asks                x
 //
-// It reports whether B was given just what it must be given, by what it believes.
-func violateFailover(ctx context.Context, out io.Writer) (status int, err error) {
+// It reports whether B was given just what it must be given, by what it believes; or whether it has come too late for
+// some of that.
+func failOver(ctx context.Context, out io.Writer) (status int, late bool, err error) {
 	var locks []lockable
 	for _, b := range beliefs {
 		held := violated(plain, b.key)
@@ -66,7 +80,7 @@ func violateFailover(ctx context.Context, out io.Writer) (status int, err error)
 	}
 	a, err := newRoamingArena(ofClusters, 1, locks, clientConfig{Holder: true}, false)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	defer a.close(false)
 	c := a.roaming.(*clusters)
@@ -76,11 +90,11 @@ func violateFailover(ctx context.Context, out io.Writer) (status int, err error)
 	c.awaitAge(ctx, 0, owner^1, declaredAge)
 	for i := range beliefs {
 		if err := a.startHolder(2 * i); err != nil {
-			return 0, err
+			return 0, false, err
 		}
 	}
 	if err := a.await(ctx, func(seen []outcomeCounts) bool { return all(seen, opTry, ok) }); err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	holders := a.fleet.all
 	for _, p := range holders {
@@ -93,11 +107,11 @@ func violateFailover(ctx context.Context, out io.Writer) (status int, err error)
 	for i, b := range beliefs {
 		a.fleet.config.RestartGuard, a.fleet.config.Durable = b.guard, b.sure
 		if err := a.startHolder(2*i + 1); err != nil {
-			return 0, err
+			return 0, false, err
 		}
 		if i == 0 { // what it declares counts from when it is the first there
 			if err := a.await(ctx, func(seen []outcomeCounts) bool { return len(seen[len(beliefs)][opTry]) > 0 }); err != nil {
-				return 0, err
+				return 0, false, err
 			}
 		}
 	}
@@ -112,14 +126,14 @@ func violateFailover(ctx context.Context, out io.Writer) (status int, err error)
 		return true
 	})
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	for _, p := range holders {
 		p.signal(syscall.SIGCONT)
 	}
 	f, err := a.finish(ctx, trial{Began: began})
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	fmt.Fprintln(out, "a cluster has forgotten all locks in a failover")
 	report(out, f, map[fault]int{lateTakeover: 1})
@@ -134,18 +148,19 @@ func violateFailover(ctx context.Context, out io.Writer) (status int, err error)
 	}
 	if !maps.Equal(f.Overlaps, expected) || len(f.Disorders) != len(expected) {
 		fmt.Fprintln(out, "the checker has not found each of them, and nothing else")
-		return exitFailed, nil
+		maps.DeleteFunc(f.Overlaps, func(key string, n int) bool { return n == expected[key] })
+		return exitFailed, len(f.Overlaps) == 0 && len(f.Disorders) <= len(expected), nil
 	}
 	explained, err := a.explains(out, story.Forgot, keys...)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	if !explained {
 		fmt.Fprintln(out, "the flight records do not tell of each of them, and of nothing else")
-		return exitFailed, nil
+		return exitFailed, false, nil
 	}
 	fmt.Fprintln(out, "these violations are as they should be: the checker can fail")
-	return exitFine, nil
+	return exitFine, false, nil
 }
 
 // awaitAge waits until a node was started that long ago.
