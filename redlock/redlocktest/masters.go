@@ -232,8 +232,12 @@ func said(m master, what string, command ...string) string {
 // Embedded starts n masters inside this process ([miniredis]), each on a port of
 // 127.0.0.1. They need nothing installed, start in less than a millisecond and run
 // on every system. Keys expire in real time, and INFO shows a new run_id and uptime
-// after each start. They lack what miniredis lacks: CLIENT TRACKING, ACLs and
-// persistence. They are closed when the test ends.
+// after each start. They are closed when the test ends.
+//
+// They lack what miniredis lacks: persistence, ACLs, CONFIG, ROLE, REPLICAOF, MSETEX, SCRIPT KILL, and of CLIENT all but
+// SETNAME and GETNAME. So nothing ends a script that does not end by itself: Kill, Restart and Close wait for it. Within
+// MULTI, INFO is answered at once. With [WithPassword], HELLO, CLIENT and INFO are answered to those who have not logged
+// in, too.
 //
 // The only options for them are WithLinks and WithPassword.
 //
