@@ -58,11 +58,7 @@ func StartClusters(tb testing.TB, n, shards int, opts ...Option) *Clusters {
 	tb.Helper()
 	needed(tb)
 	c, err := startClusters(tb, n, shards, opts)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(c.Close)
-	return c
+	return tied(tb, c, err)
 }
 
 // RunClusters is [StartClusters] without a test. The caller must call [Clusters.Close]. A missing

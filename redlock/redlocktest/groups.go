@@ -46,11 +46,7 @@ func StartGroups(tb testing.TB, n int, opts ...Option) *Groups {
 	tb.Helper()
 	needed(tb)
 	g, err := startGroups(tb, n, opts)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(g.Close)
-	return g
+	return tied(tb, g, err)
 }
 
 // RunGroups is [StartGroups] without a test. The caller must call [Groups.Close]. A missing redis-server is an error

@@ -270,12 +270,18 @@ func RunEmbedded(n int, opts ...Option) (*Masters, error) {
 // of ties freshly started masters to a test.
 func (m *Masters) of(tb testing.TB, err error) *Masters {
 	tb.Helper()
+	tied(tb, m, err).tb = tb
+	return m
+}
+
+// tied has what was started be closed when a test ends.
+func tied[C interface{ Close() }](tb testing.TB, c C, err error) C {
+	tb.Helper()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	m.tb = tb
-	tb.Cleanup(m.Close)
-	return m
+	tb.Cleanup(c.Close)
+	return c
 }
 
 // Available returns nil if this machine has what [Start] and [Run] need with these

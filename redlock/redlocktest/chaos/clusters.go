@@ -115,17 +115,9 @@ func (f *clusters) befall(ctx context.Context, n *nemesis, s strike) {
 		sleep(ctx, s.For)
 		f.Isolate(i, at, false)
 	case failover:
-		patiently(ctx, "fail over", func() error {
-			if now, err := f.FindOwner(i, f.slot); err == nil && now == replica { // it has come late
-				return nil
-			}
-			if _, err := f.Nodes(i).Do(replica, "CLUSTER", "FAILOVER"); err != nil {
-				return err
-			}
-			tried, cancel := context.WithTimeout(ctx, 6*time.Second) // it is given up before
-			defer cancel()
-			f.await(tried, i, replica)
-			return tried.Err()
+		f.replace(ctx, i, replica, 6*time.Second, func() error { // it is given up before
+			_, err := f.Nodes(i).Do(replica, "CLUSTER", "FAILOVER")
+			return err
 		})
 	case takeover:
 		f.takeOver(ctx, i, replica)

@@ -239,15 +239,10 @@ func (n *nemesis) block(ctx context.Context, i int, long time.Duration) bool {
 
 // insist has a master do something, as soon as it answers, unless ctx ends before.
 func (n *nemesis) insist(ctx context.Context, i int, command ...string) {
-	for deadline := clock.Now() + patience; ctx.Err() == nil; sleep(ctx, 10*time.Millisecond) {
+	patiently(ctx, command[0], func() error {
 		_, err := n.masters.Do(i, command...)
-		if err == nil {
-			return
-		}
-		if clock.Now() > deadline {
-			panic(err)
-		}
-	}
+		return err
+	})
 }
 
 // spoil puts what is no number in the place of a fence's counter, on a majority of the masters. Nobody knows

@@ -59,8 +59,8 @@ func (f fault) ways() []fault {
 // two of them are at one time.
 func partitions(seed uint64, duration time.Duration, masters, clients int) (all []strike) {
 	rng := rand.New(rand.NewPCG(seed, 2))
-	next := (&planner{rng: rng}).deck(partial)
-	between := func(least, most time.Duration) time.Duration { return least + rand64(rng, most-least) }
+	p := planner{rng: rng}
+	next, between := p.deck(partial), p.between
 	for at := between(0, time.Second); at < duration; {
 		s := strike{At: at, For: between(100*time.Millisecond, 2*time.Second), Fault: next(), Way: []way{bothWays, requests, replies}[rng.IntN(3)]}
 		if !s.Fault.hasWays() {

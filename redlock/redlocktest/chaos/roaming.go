@@ -55,6 +55,22 @@ func (s *seats) await(ctx context.Context, i, server int) {
 	})
 }
 
+// replace has another server be the master: ask asks for that, and again if nothing has come of it for so long.
+func (s *seats) replace(ctx context.Context, i, server int, long time.Duration, ask func() error) {
+	patiently(ctx, "replace the master", func() error {
+		if now, err := s.find(i); err == nil && now == server { // it has come late
+			return nil
+		}
+		if err := ask(); err != nil {
+			return err
+		}
+		tried, cancel := context.WithTimeout(ctx, long)
+		defer cancel()
+		s.await(tried, i, server)
+		return tried.Err()
+	})
+}
+
 // settle waits until all agree on the master, and it has a replica in step.
 func (s *seats) settle(ctx context.Context, i int) {
 	patiently(ctx, "settle", func() error {

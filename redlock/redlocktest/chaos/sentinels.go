@@ -64,17 +64,9 @@ func (f *groups) befall(ctx context.Context, n *nemesis, s strike) {
 	case masterRestarted:
 		f.Servers(i).Restart(at)
 	case switched:
-		patiently(ctx, "replace the master", func() error {
-			if now, err := f.FindMaster(i); err == nil && now != at { // it has come late
-				return nil
-			}
-			if _, err := f.Sentinels().Do(0, "SENTINEL", "FAILOVER", fmt.Sprint("group", i)); err != nil {
-				return err
-			}
-			tried, cancel := context.WithTimeout(ctx, 10*time.Second) // it may be given up, if the machine is busy
-			defer cancel()
-			f.await(tried, i, 1-at)
-			return tried.Err()
+		f.replace(ctx, i, 1-at, 10*time.Second, func() error { // it may be given up, if the machine is busy
+			_, err := f.Sentinels().Do(0, "SENTINEL", "FAILOVER", fmt.Sprint("group", i))
+			return err
 		})
 	case sentinelFrozen:
 		f.Sentinels().Pause(0)

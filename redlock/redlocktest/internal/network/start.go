@@ -5,23 +5,16 @@ package network
 import (
 	"errors"
 	"io/fs"
+	"testing"
 
 	"github.com/redburst/redburst/redlock/redlocktest/internal/ci"
 	"golang.org/x/sys/unix"
 )
 
-// TB is the part of testing.TB that Start needs.
-type TB interface {
-	Helper()
-	Cleanup(func())
-	Fatal(args ...any)
-	Skip(args ...any)
-}
-
 // Start returns a network with so many nodes, which is closed when the test ends. Where that is
 // not permitted, it skips the test. With CI=true in the environment it fails for any other reason,
 // so that a gate never passes by skipping what could be done.
-func Start(tb TB, count int) (*Network, []*Node) {
+func Start(tb testing.TB, count int) (*Network, []*Node) {
 	tb.Helper()
 	n := New()
 	tb.Cleanup(n.Close)
