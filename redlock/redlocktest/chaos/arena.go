@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/processes"
 	"github.com/redburst/redburst/redlock/redlocktest"
 )
 
@@ -24,8 +25,9 @@ type arena struct {
 	users    users                // of the masters, if there is a spare
 	roaming  roaming              // the same, if they are
 	traffic  traffic
-	spaces   *namespaces // nil if the traffic goes through links
-	dir      string      // of the counters and the journals
+	spaces   *namespaces      // nil if the traffic goes through links
+	group    *processes.Group // its directory goes with this process, however that ends
+	dir      string           // the same, of the counters and the journals
 	locks    []lockable
 	counters map[string]fileCounter
 	resource *resource
@@ -98,12 +100,13 @@ func newRoamingArena(of string, masters int, locks []lockable, config clientConf
 func (a *arena) begun(config clientConfig, unfenced bool, start func(*clientConfig) error) (_ *arena, err error) {
 	defer func() {
 		if err != nil {
-			a.close(false)
+			a.close()
 		}
 	}()
-	if a.dir, err = os.MkdirTemp("", "redburst-chaos"); err != nil {
+	if a.group, err = processes.NewGroup("redburst-chaos"); err != nil {
 		return nil, err
 	}
+	a.dir = a.group.Dir
 	if err := start(&config); err != nil {
 		return nil, err
 	}
@@ -130,8 +133,17 @@ func (a *arena) voters() voters {
 	return a.places
 }
 
-// close ends all that is left, and removes the files unless they are to be kept.
-func (a *arena) close(keep bool) {
+// keep has the files outlive the arena, which needs them no more, and returns where they are.
+func (a *arena) keep() (dir string) {
+	dir = a.dir + "-kept"
+	if err := os.Rename(a.dir, dir); err != nil {
+		panic(err)
+	}
+	return dir
+}
+
+// close ends all that is left, and removes the files that are not kept.
+func (a *arena) close() {
 	if a.fleet != nil {
 		a.fleet.close()
 	}
@@ -147,8 +159,8 @@ func (a *arena) close(keep bool) {
 	if a.spaces != nil {
 		a.spaces.network.Close()
 	}
-	if !keep && a.dir != "" {
-		os.RemoveAll(a.dir)
+	if a.group != nil {
+		a.group.Close()
 	}
 }
 

@@ -42,7 +42,7 @@ func TestADoubledMasterIsConnectedOnce(t *testing.T) {
 	locks := []lockable{{Kind: plain, Keys: []string{"a"}, TTL: minute}}
 	a, err := newArena(masterCount, locks, clientConfig{Name: "one", Doubled: true}, false, nil)
 	require.NoError(t, err)
-	defer a.close(false)
+	defer a.close()
 	stranger := redlock.Config{Masters: a.fleet.config.Masters}
 	_, err = redlock.Open(t.Context(), stranger)
 	require.ErrorContains(t, err, "NOAUTH", "other users of the machine take no part")
@@ -73,7 +73,7 @@ func TestALogOutlivesWhatWasOpenedInVain(t *testing.T) {
 	t.Setenv("GOGC", "1")
 	a, err := newArena(masterCount, []lockable{violated(plain, "k")}, clientConfig{Holder: true}, false, nil)
 	require.NoError(t, err)
-	defer a.close(false)
+	defer a.close()
 	for i := range masterCount {
 		a.masters.Break(i)
 	}

@@ -97,7 +97,7 @@ func runWithin(ctx context.Context, out io.Writer, opts []redlocktest.Option) (a
 	if err != nil {
 		return false, err
 	}
-	defer a.close(false)
+	defer a.close()
 	line(out, "clocks", "all masters %.1f %% fast: %d overlaps, and %d other violations", 100*fast, f.Overlaps["within"], len(f.Violations)-f.Overlaps["within"])
 	explained, err := a.explains(out, story.ClockSet)
 	return explained && len(f.Violations) == 0, err
@@ -112,7 +112,7 @@ func runBeyond(ctx context.Context, out io.Writer, opts []redlocktest.Option) (a
 		if err != nil {
 			return false, err
 		}
-		defer a.close(false)
+		defer a.close()
 		a.plant(0, 1, 2)
 		a.planted.at = began
 		line(out, "clocks", "a majority %.0f %% fast: %d overlaps with the default drift, %d with a DriftFactor of %.2f",
@@ -146,7 +146,7 @@ func takeTurns(ctx context.Context, opts []redlocktest.Option, shares []float64,
 	}
 	defer func() {
 		if err != nil {
-			a.close(false)
+			a.close()
 		}
 	}()
 	a.drift(shares)
@@ -179,7 +179,7 @@ func jump(ctx context.Context, out io.Writer, opts []redlocktest.Option) (as boo
 	if err != nil {
 		return false, err
 	}
-	defer a.close(false)
+	defer a.close()
 	if err := a.startHolder(0); err != nil {
 		return false, err
 	}

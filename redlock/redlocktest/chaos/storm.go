@@ -110,8 +110,7 @@ func storm(ctx context.Context, out io.Writer, o order) (status int, err error) 
 		return 0, err
 	}
 	a.fleet.spread = clockSpread
-	keep := false
-	defer func() { a.close(keep) }()
+	defer a.close()
 	masters := a.voters()
 	fmt.Fprintf(out, "%v of faults, seed %d: %d masters, %d clients with %d workers each\n", duration, seed, masters.N(), clients, workerCount)
 	again := fmt.Sprintf("go run ./redlock/redlocktest/chaos -seed %d -duration %v -clients %d", seed, duration, clients)
@@ -157,7 +156,6 @@ func storm(ctx context.Context, out io.Writer, o order) (status int, err error) 
 	t.Masters, t.Roaming, t.Seen = masters.N(), a.roaming != nil, s.seen
 	f, told, missing, err := a.verdict(ctx, t, longest)
 	if err != nil {
-		keep = ctx.Err() == nil
 		return 0, err
 	}
 	f.Violations = append(f.Violations, s.violations...)
@@ -187,11 +185,11 @@ func storm(ctx context.Context, out io.Writer, o order) (status int, err error) 
 		fmt.Fprintln(out, "no violation")
 		return exitFine, nil
 	}
-	keep = true
-	if err := f.draw(a.dir); err != nil {
+	dir := a.keep()
+	if err := f.draw(dir); err != nil {
 		return 0, err
 	}
-	fmt.Fprintf(out, "%d violations; the clients' records are in %s\nFor the same faults again: %s\n", len(f.Violations)+len(f.Disorders), a.dir, again)
+	fmt.Fprintf(out, "%d violations; the clients' records are in %s\nFor the same faults again: %s\n", len(f.Violations)+len(f.Disorders), dir, again)
 	return exitFailed, nil
 }
 
@@ -206,7 +204,7 @@ func (a *arena) verdict(ctx context.Context, t trial, longest time.Duration) (f 
 		left = append(left, "keys: "+err.Error())
 	}
 	if f, err = a.judge(t); err != nil {
-		return f, nil, nil, fmt.Errorf("%w; the clients' records are in %s", err, a.dir)
+		return f, nil, nil, fmt.Errorf("%w; the clients' records are in %s", err, a.keep())
 	}
 	told, missing, err = a.explain()
 	if err != nil {

@@ -4,10 +4,12 @@ package main
 
 import (
 	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 
+	"github.com/redburst/redburst/redlock/internal/processes"
 	"github.com/stretchr/testify/require"
 )
 
@@ -42,4 +44,16 @@ func TestTheDeathOfAClientIsNotWhatWasPlanted(t *testing.T) {
 	a := &arena{resource: newResource(false), fleet: ended(t, "false")}
 	_, err := a.finish(t.Context(), trial{})
 	require.EqualError(t, err, "client-1 died: exit status 1\n")
+}
+
+func TestWhatIsKeptOutlivesTheArena(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	g, err := processes.NewGroup("a")
+	require.NoError(t, err)
+	a := &arena{group: g, dir: g.Dir}
+	require.NoError(t, os.WriteFile(filepath.Join(a.dir, "records"), nil, 0o600))
+	dir := a.keep()
+	a.close()
+	require.FileExists(t, filepath.Join(dir, "records"))
+	require.NoDirExists(t, a.dir)
 }

@@ -116,7 +116,7 @@ func violateRules(ctx context.Context, out io.Writer) (found bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	defer a.close(false)
+	defer a.close()
 	a.plant(2)
 	a.masters.Restart(2)
 	a.masters.Heal(3)
@@ -197,7 +197,7 @@ func (o oblivion) violate(ctx context.Context, out io.Writer) (as bool, err erro
 	if err != nil {
 		return false, err
 	}
-	defer a.close(false)
+	defer a.close()
 	for _, i := range o.cutOff {
 		a.masters.Break(i)
 	}
@@ -293,7 +293,7 @@ func holdOnThree(ctx context.Context, locks []lockable, first int, fenced bool, 
 		err = a.await(ctx, enough)
 	}
 	if err != nil {
-		a.close(false)
+		a.close()
 		return nil, 0, err
 	}
 	return a, began, nil

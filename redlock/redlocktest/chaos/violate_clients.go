@@ -24,7 +24,7 @@ func violateFrozen(ctx context.Context, out io.Writer) (as bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	defer a.close(false)
+	defer a.close()
 	amid := make(chan *caught, 1)
 	patient, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -82,7 +82,7 @@ func violateLists(ctx context.Context, out io.Writer) (as bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	defer a.close(false)
+	defer a.close()
 	masters, runs := a.fleet.config.Masters, a.fleet.config.Runs
 	for i := range 2 {
 		a.plant()

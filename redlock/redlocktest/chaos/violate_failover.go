@@ -82,7 +82,7 @@ func failOver(ctx context.Context, out io.Writer) (status int, late bool, err er
 	if err != nil {
 		return 0, false, err
 	}
-	defer a.close(false)
+	defer a.close()
 	c := a.roaming.(*clusters)
 	began := clock.Now()
 	owner := c.at(0)

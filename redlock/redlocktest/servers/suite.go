@@ -15,6 +15,8 @@ import (
 	"sync"
 	"text/tabwriter"
 	"time"
+
+	"github.com/redburst/redburst/redlock/internal/processes"
 )
 
 // packages are those whose tests talk to masters.
@@ -79,12 +81,12 @@ func testAll(ctx context.Context, all []server, brief bool) ([]result, error) {
 	if err != nil {
 		return nil, err
 	}
-	tmp, err := os.MkdirTemp("", "redburst-servers-")
+	tmp, err := processes.NewGroup("redburst-servers-") // it goes with this process
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(tmp)
-	binaries, err := compile(ctx, tmp)
+	defer tmp.Close()
+	binaries, err := compile(ctx, tmp.Dir)
 	if err != nil {
 		return nil, err
 	}
