@@ -31,6 +31,7 @@ type trial struct {
 	// LongEnough is for how long in all a majority is to be up so that locks of each kind must have
 	// been taken; 0 if they need not.
 	LongEnough time.Duration
+	EachKey    bool // likewise, of each key
 }
 
 // A clientLog is what one client has recorded.
@@ -654,15 +655,29 @@ func (c *checker) checkProgress() {
 	}
 }
 
-// checkKinds demands locks of each kind, if there was time for them.
+// checkKinds demands locks of each kind, and of each key, if there was time for them; and that the masters were looked at.
 func (c *checker) checkKinds() {
 	var up time.Duration
 	for _, s := range c.Up {
 		up += s.To - s.From
 	}
+	if c.LongEnough == 0 || up < c.LongEnough {
+		return
+	}
+	missing := func(what string) {
+		c.violation("no %s, though a majority of the masters was up for %v", what, up)
+	}
 	for _, k := range slices.Sorted(maps.Keys(c.Kinds)) {
-		if c.Kinds[k] == 0 && c.LongEnough > 0 && up >= c.LongEnough {
-			c.violation("no lock of the kind %s was taken, though a majority of the masters was up for %v", k, up)
+		if c.Kinds[k] == 0 {
+			missing("lock of the kind " + k + " was taken")
 		}
+	}
+	for _, key := range keysOf(c.Locks) {
+		if c.EachKey && !slices.ContainsFunc(c.claims, func(h *claim) bool { return slices.Contains(h.lock.Keys, key) }) {
+			missing("lock of the key " + key + " was taken")
+		}
+	}
+	if c.Masters > 0 && len(c.Seen) == 0 {
+		missing("key was seen on a master")
 	}
 }

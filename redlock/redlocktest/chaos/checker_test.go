@@ -644,6 +644,13 @@ func TestEachKindIsToBeTaken(t *testing.T) {
 	require.Len(t, f.Violations, 1)
 	require.Contains(t, f.Violations[0], "no lock of the kind shared was taken")
 
+	nobody := kinds
+	nobody.Locks, nobody.Masters, nobody.EachKey = append(slices.Clone(kinds.Locks), one("other")), 1, true
+	f = check(nobody)
+	require.Len(t, f.Violations, 3)
+	require.Contains(t, f.Violations[1], "no lock of the key other was taken")
+	require.Contains(t, f.Violations[2], "no key was seen on a master")
+
 	kinds.Logs = append(kinds.Logs, log("b", takenOf("shared k 100ms", 1, 70*ms, 100*ms, 75*ms)))
 	require.Empty(t, check(kinds).Violations)
 	kinds.Logs[0].Records = slices.Delete(kinds.Logs[0].Records, 3, 6)

@@ -129,6 +129,7 @@ func storm(ctx context.Context, out io.Writer, o order) (status int, err error) 
 	if clients > 1 { // otherwise nobody is there while it is frozen
 		t.LeastLate = leastLate
 	}
+	t.EachKey = clients > doubledPlace // in the places before, some take only what is safe without a RestartGuard
 	for i := range clients {
 		if _, err := a.fleet.start(i); err != nil {
 			return 0, err
@@ -147,6 +148,11 @@ func storm(ctx context.Context, out io.Writer, o order) (status int, err error) 
 	}
 	sleep(ctx, t.Began+duration-clock.Now()) // the plan may end earlier
 	n.lateWrites(ctx, t.LeastLate, longest)
+	if t.LeastLate == 0 { // so nothing has waited for a lock
+		if err := a.await(ctx, hasLock); err != nil {
+			return 0, err
+		}
+	}
 	t.Up, t.Forgot, t.Unread = n.majorityUp(), n.forgot, n.unread
 	a.fleet.finish(ctx)
 	if ctx.Err() != nil {
@@ -193,6 +199,11 @@ func storm(ctx context.Context, out io.Writer, o order) (status int, err error) 
 	return exitFailed, nil
 }
 
+// hasLock reports whether some client has taken a lock.
+func hasLock(seen []outcomeCounts) bool {
+	return slices.ContainsFunc(seen, func(c outcomeCounts) bool { return c[opTry][ok]+c[opLock][ok] > 0 })
+}
+
 // verdict judges what a storm has left. An error beside the judge's own is a violation: it must not hide what the
 // judge has found.
 func (a *arena) verdict(ctx context.Context, t trial, longest time.Duration) (f finding, told []story.Finding, missing []string, err error) {
@@ -205,6 +216,9 @@ func (a *arena) verdict(ctx context.Context, t trial, longest time.Duration) (f 
 	}
 	if f, err = a.judge(t); err != nil {
 		return f, nil, nil, fmt.Errorf("%w; the clients' records are in %s", err, a.keep())
+	}
+	if len(f.Taken) == 0 {
+		left = append(left, "no lock was taken")
 	}
 	told, missing, err = a.explain()
 	if err != nil {

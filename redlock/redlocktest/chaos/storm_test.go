@@ -36,6 +36,7 @@ func TestAnErrorAfterAStormHidesNoViolation(t *testing.T) {
 	require.Equal(t, []string{
 		"client-1: the end of its records is missing",
 		"keys: no answer",
+		"no lock was taken",
 		"explain: client-1 has ended by itself, and left no flight record",
 	}, f.Violations)
 }
