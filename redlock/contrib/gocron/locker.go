@@ -44,10 +44,10 @@ func NewLocker(client *redlock.Client, prefix string, ttl time.Duration, opts ..
 type run struct {
 	locker *Locker
 	name   string
-	held   context.Context // ends with the lock, and with the job's context
-	unlock func()          // may be called again
-	ended  chan struct{}   // closed when the lock is released
-	err    error           // of Do; read it when ended is closed
+	held   runContext
+	unlock func()        // may be called again
+	ended  chan struct{} // closed when the lock is released
+	err    error         // of Do; read it when ended is closed
 }
 
 // Lock takes the lock of a job, for one run. It returns the error of Client.Do if it cannot be had.
@@ -61,14 +61,14 @@ func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 		defer close(r.ended)
 		defer cancel(nil)
 		waiting := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-		r.err = l.client.Do(holding, l.prefix+name, l.ttl, func(held context.Context) error {
+		r.err = l.client.Do(holding, l.prefix+name, l.ttl, func(lock context.Context) error {
 			if !waiting() {
 				return context.Cause(ctx)
 			}
-			held, leave := context.WithCancelCause(held)
+			held, leave := context.WithCancelCause(lock)
 			defer leave(nil)
 			defer context.AfterFunc(ctx, func() { leave(context.Cause(ctx)) })()
-			r.held = held
+			r.held = runContext{held, lock}
 			l.begin(r)
 			close(taken)
 			<-done
@@ -82,6 +82,23 @@ func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	case <-r.ended:
 		return nil, r.err
 	}
+}
+
+// A runContext is the context of a run. It ends with the lock, and with the job's context.
+type runContext struct {
+	context.Context // derived from lock
+	lock            context.Context
+}
+
+// Done and Err let the lock look at the clock. A timer may be late, as it does not count suspended time.
+func (c runContext) Done() <-chan struct{} {
+	_ = c.lock.Err()
+	return c.Context.Done()
+}
+
+func (c runContext) Err() error {
+	_ = c.lock.Err()
+	return c.Context.Err()
 }
 
 // Unlock releases the lock, or leaves it for its least hold (redlock.WithMinHold). It waits for that

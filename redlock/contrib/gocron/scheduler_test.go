@@ -203,6 +203,57 @@ func TestHeldEndsWithTheContextOfTheJob(t *testing.T) {
 	})
 }
 
+// A lapse is the context of a lock that ends when it is looked at: no timer has noticed.
+type lapse struct {
+	context.Context
+	end  context.CancelFunc
+	over atomic.Bool
+}
+
+func (l *lapse) Err() error {
+	if l.over.Load() {
+		l.end()
+	}
+	return l.Context.Err()
+}
+
+// lapsing is a second system whose one lock lapses.
+type lapsing struct{ lapse *lapse }
+
+func (l lapsing) TryLock(context.Context, string) (redlock.SecondLock, error) { return l, nil }
+func (l lapsing) Lock(context.Context, string) (redlock.SecondLock, error)    { return l, nil }
+func (l lapsing) Context() context.Context                                    { return l.lapse }
+func (l lapsing) Fence() uint64                                               { return 0 }
+func (l lapsing) Unlock(context.Context) error                                { return nil }
+
+func TestHeldNeedsNoTimer(t *testing.T) {
+	t.Parallel()
+	for name, look := range map[string]func(ctx context.Context) error{
+		"Err": context.Context.Err,
+		"Done": func(ctx context.Context) error {
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			default:
+				return nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := &lapse{}
+			l.Context, l.end = context.WithCancel(t.Context())
+			locker := redgocron.NewLocker(open(t, redlocktest.Embedded(t, 1)), "lock:", time.Hour, redlock.WithSecond(lapsing{l}))
+			lock, err := locker.Lock(t.Context(), "report")
+			require.NoError(t, err)
+			held := locker.Held("report")
+			require.NoError(t, look(held))
+			l.over.Store(true)
+			require.Error(t, look(held))
+			require.ErrorIs(t, lock.Unlock(t.Context()), redlock.ErrLost)
+		})
+	}
+}
+
 func TestALockThatWasLostIsAnErrorOfUnlock(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
