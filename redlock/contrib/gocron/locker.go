@@ -29,12 +29,10 @@ var _ gocron.Locker = (*Locker)(nil)
 // closures of one place have the same.)
 //
 // The lock is kept alive while the job runs. The TTL is how long others wait if the process dies.
-// The options are those of [redlock.Client.Do], with these differences:
-//
-//   - Without WithWait, a run makes one attempt. Many processes that tick in the same moment can
-//     split the masters' votes, and then none has the lock. A WithWait of a second lets one of them
-//     have it. It needs WithMinHold, or those that waited run the job, too. It must be shorter than
-//     the period.
+// The options are those of [redlock.Client.Do]. But without WithWait, a run makes one attempt. Many
+// processes that tick in the same moment can split the masters' votes, and then none has the lock. A
+// WithWait of a second lets one of them have it. It needs WithMinHold, or those that waited run the
+// job, too. It must be shorter than the period.
 func NewLocker(client *redlock.Client, prefix string, ttl time.Duration, opts ...redlock.Option) *Locker {
 	opts = append([]redlock.Option{redlock.WithWait(0)}, opts...)
 	return &Locker{client: client, prefix: prefix, ttl: ttl, opts: opts, runs: map[string]*run{}}
