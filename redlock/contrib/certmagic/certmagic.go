@@ -48,6 +48,15 @@ func WithLocks(storage certmagic.Storage, client *redlock.Client, prefix string,
 	return &Storage{Storage: storage, client: client, prefix: prefix, ttl: ttl, opts: opts, held: map[string]*held{}}
 }
 
+// String returns what the wrapped storage says of itself, or its type alone. certmagic logs storages: without a String,
+// all fields, and with them passwords.
+func (s *Storage) String() string {
+	if inner, ok := s.Storage.(fmt.Stringer); ok {
+		return inner.String()
+	}
+	return fmt.Sprintf("%T", s.Storage)
+}
+
 // held is a lock from Lock to Unlock, whatever became of it in between.
 type held struct {
 	mutex *redlock.Mutex

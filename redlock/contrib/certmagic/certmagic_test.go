@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"math/big"
 	"sync/atomic"
 	"testing"
@@ -91,6 +92,21 @@ func manager(t *testing.T, storage certmagic.Storage, issuer certmagic.Issuer) *
 	config = certmagic.New(cache, certmagic.Config{Storage: storage, Issuers: []certmagic.Issuer{issuer},
 		OCSP: certmagic.OCSPConfig{DisableStapling: true}})
 	return config
+}
+
+// certmagic logs a storage by its String, and all exported fields of one that has none.
+func TestALogShowsNoFieldsOfTheStorage(t *testing.T) {
+	t.Parallel()
+	text := func(storage certmagic.Storage) string {
+		var s fmt.Stringer = redcertmagic.WithLocks(storage, nil, "lock:", ttl)
+		return s.String()
+	}
+	type database struct {
+		certmagic.Storage
+		Password string
+	}
+	require.Equal(t, "certmagic_test.database", text(database{Password: "secret"}))
+	require.Equal(t, "FileStorage:/certs", text(files{&certmagic.FileStorage{Path: "/certs"}}))
 }
 
 func TestOneProcessObtainsACertificate(t *testing.T) {
