@@ -152,18 +152,20 @@ func (op *operation) endSpan(span, next trace.Span) {
 // noted ends the span that has ended first, or all of them.
 func (op *operation) noted(all bool) {
 	op.mu.Lock()
-	defer op.mu.Unlock()
-	for len(op.ending) > 0 {
-		e := op.ending[0]
-		op.ending = op.ending[1:]
-		e.late.Stop()
-		e.span.End(trace.WithTimestamp(e.at))
+	over := op.ending
+	if !all {
+		over = over[:min(1, len(over))]
+	}
+	op.ending = op.ending[len(over):]
+	for _, e := range over {
 		if e.next != nil {
 			op.now.Store(&e.next)
 		}
-		if !all {
-			return
-		}
+	}
+	op.mu.Unlock()
+	for _, e := range over { // without mu, which the caller of Do takes: a span processor may hang
+		e.late.Stop()
+		e.span.End(trace.WithTimestamp(e.at))
 	}
 }
 

@@ -264,3 +264,36 @@ func TestSpansEndWithoutTheObserver(t *testing.T) {
 		})
 	}
 }
+
+// hanging is a span processor that hangs when the first span has ended.
+type hanging struct {
+	sdktrace.SpanProcessor
+	hangs, end chan struct{}
+}
+
+func (h hanging) OnEnd(sdktrace.ReadOnlySpan) {
+	select {
+	case <-h.hangs:
+	default:
+		close(h.hangs)
+	}
+	<-h.end
+}
+
+func TestASpanProcessorThatHangsDelaysNoLock(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	h := hanging{b.spans, make(chan struct{}), make(chan struct{})}
+	defer close(h.end)
+	b.tracers.RegisterSpanProcessor(h)
+	done := make(chan error, 1)
+	go func() {
+		done <- b.Do(t.Context(), b.client, "k", ttl, func(context.Context) error { <-h.hangs; return nil })
+	}()
+	select {
+	case err := <-done:
+		require.NoError(t, err)
+	case <-time.After(soon):
+		require.Fail(t, "it hangs, too")
+	}
+}
