@@ -314,15 +314,19 @@ func (s *session) keepAliveOnce(ctx context.Context, id clientv3.LeaseID) (*pb.L
 	return stream.Recv()
 }
 
-// Close revokes the lease, and all that keys may have.
+// Close revokes the lease, and then all that keys may still have.
 func (s *session) Close(ctx context.Context) (err error) {
 	s.cancel()
 	s.watching.Wait()
 	s.mu.Lock()
-	all := append(slices.Clone(s.former), s.lease.id)
+	all := append([]clientv3.LeaseID{s.lease.id}, s.former...)
 	s.mu.Unlock()
 	for _, id := range all {
-		if _, e := s.store.client.Revoke(ctx, id); !errors.Is(e, rpctypes.ErrLeaseNotFound) {
+		e := s.store.ask(ctx, func(ctx context.Context) error {
+			_, err := s.store.client.Revoke(ctx, id)
+			return err
+		})
+		if !errors.Is(e, rpctypes.ErrLeaseNotFound) {
 			err = errors.Join(err, e)
 		}
 	}

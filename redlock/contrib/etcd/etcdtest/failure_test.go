@@ -308,6 +308,27 @@ func TestAnswerOfUnlockIsLost(t *testing.T) {
 	require.False(t, lose.Load())
 }
 
+// A member that hangs does not keep what a Second leaves: another member revokes its lease.
+func TestCloseTurnsToAnotherMember(t *testing.T) {
+	t.Parallel()
+	c := calm(t)
+	var asked atomic.Int64
+	client := NewClient(t, clientv3.Config{Endpoints: c.Addrs, DialOptions: []grpc.DialOption{
+		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+			invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			if method == "/etcdserverpb.Lease/LeaseRevoke" && asked.Add(1) == 1 {
+				<-ctx.Done()
+				return status.FromContextError(ctx.Err()).Err()
+			}
+			return invoke(ctx, method, req, reply, cc, opts...)
+		}),
+	}})
+	second := newSecond(t, client, etcd.WithPrefix("close/"))
+	secondtest.MustLock(t, second, "k")
+	require.NoError(t, second.Close())
+	require.Equal(t, 0, storeOf(t, c, "close/").Queue(t, "k"))
+}
+
 // A former leader that goes on revokes the leases that it knows. Locks that were renewed since remain.
 func TestFormerLeadersRevoke(t *testing.T) {
 	t.Parallel()
