@@ -4,11 +4,15 @@ package zookeeper
 
 import (
 	"context"
+	"errors"
+	"io"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -31,6 +35,36 @@ func TestTimeoutIsTheOneThatIsAgreedTo(t *testing.T) {
 	l = secondtest.MustLock(t, second, "k")
 	require.Equal(t, time.Minute, second.store.lastTimeout())
 	require.NoError(t, l.Unlock(secondtest.Background(t)))
+}
+
+// What is no ZooKeeper is said to be none, and nobody waits for the rest of what a server begins to say.
+func TestFirstMessage(t *testing.T) {
+	for sent, want := range map[string]string{
+		"HTTP/1.1 400 Bad Request\r\n": "no ZooKeeper",
+		"\x15\x03\x03\x00\x02\x02\x28": "needs TLS", // an alert
+		"\x00\x00\x00\x25":             "timeout",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			client, server := net.Pipe()
+			defer server.Close()
+			w := &wire{timeout: time.Minute, open: map[*connection]bool{}, dial: func(string, string, time.Duration) (net.Conn, error) {
+				return client, nil
+			}}
+			c, err := w.Dial("tcp", "server", time.Minute)
+			require.NoError(t, err)
+			defer c.Close()
+			go server.Write([]byte(sent))
+			first := make([]byte, 41) // the client reads it like this
+			require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Hour)))
+			_, err = io.ReadFull(c, first[:4])
+			require.NoError(t, c.SetReadDeadline(time.Time{}))
+			if err == nil {
+				_, err = io.ReadFull(c, first[4:])
+			}
+			require.ErrorContains(t, err, want)
+			require.ErrorIs(t, w.reason(errors.New("no answer")), err)
+		})
+	}
 }
 
 // A connection that breaks at any point while a lock is taken leaves nothing, and the lock is taken on the next.

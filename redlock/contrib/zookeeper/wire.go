@@ -3,6 +3,7 @@ package zookeeper
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"time"
@@ -20,7 +21,7 @@ type wire struct {
 	agreed  bool
 	open    map[*connection]bool
 	closed  bool
-	failure error // of the last dial
+	failure error // why there is no connection; nil once a server has answered
 }
 
 func (w *wire) Dial(network, address string, timeout time.Duration) (net.Conn, error) {
@@ -33,7 +34,8 @@ func (w *wire) Dial(network, address string, timeout time.Duration) (net.Conn, e
 	c, err := w.dial(network, address, timeout)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.failure = err; err != nil {
+	if err != nil {
+		w.failure = err
 		return nil, err
 	}
 	if w.closed {
@@ -55,13 +57,24 @@ func (w *wire) close() {
 	}
 }
 
-// agree notes the timeout of the session that a server has agreed to.
+// agree notes that a server has answered, and the timeout of the session that it has agreed to; 0 if to none.
 func (w *wire) agree(timeout time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.agreed || timeout < w.timeout {
+	w.failure = nil
+	if timeout > 0 && (!w.agreed || timeout < w.timeout) {
 		w.timeout, w.agreed = timeout, true
 	}
+}
+
+// failed notes the error of a connection, if it is one, and returns it.
+func (w *wire) failed(err error) error {
+	if err != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.failure = err
+	}
+	return err
 }
 
 func (w *wire) sessionTimeout() time.Duration {
@@ -99,27 +112,39 @@ type connection struct {
 	head []byte // of what was read, up to there
 }
 
-const headSize = 12
+const (
+	headSize  = 12
+	mostFirst = 4 << 10  // bytes of the first message, which has 41. The client makes room for whatever it says
+	mostBytes = 16 << 20 // of any other. All names of a queue are one
+)
 
 func (c *connection) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if missing := headSize - len(c.head); missing > 0 && n > 0 {
 		c.head = append(c.head, p[:min(n, missing)]...)
-		if len(c.head) == headSize {
-			if ms := int32(binary.BigEndian.Uint32(c.head[8:])); ms > 0 {
-				c.wire.agree(time.Duration(ms) * time.Millisecond)
-			}
+		if len(c.head) >= 4 && binary.BigEndian.Uint32(c.head) > mostFirst {
+			n, err = 0, fmt.Errorf("%v is no ZooKeeper, or needs TLS: it begins with %q", c.RemoteAddr(), c.head)
+		} else if len(c.head) == headSize {
+			c.wire.agree(time.Duration(int32(binary.BigEndian.Uint32(c.head[8:]))) * time.Millisecond)
 		}
 	}
-	return n, err
+	return n, c.wire.failed(err)
 }
 
-// SetReadDeadline waits for no longer than patience. The client waits for seven timeouts for the first message.
+func (c *connection) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	return n, c.wire.failed(err)
+}
+
+// SetReadDeadline waits for no longer than patience. The client waits for seven timeouts for the first message, and for
+// ever once it has the length of that.
 func (c *connection) SetReadDeadline(t time.Time) error {
-	if !t.IsZero() {
-		if most := time.Now().Add(c.wire.patience()); t.After(most) {
-			t = most
-		}
+	most := time.Now().Add(c.wire.patience())
+	switch {
+	case t.After(most):
+		t = most
+	case t.IsZero() && len(c.head) < headSize:
+		return nil
 	}
 	return c.Conn.SetReadDeadline(t)
 }
