@@ -91,6 +91,24 @@ func TestConnectionBreaksAtEveryPoint(t *testing.T) {
 	}
 }
 
+// Nobody has confirmed an end whose connection breaks. That one broke before does not matter.
+func TestConnectionBreaksAtTheEnd(t *testing.T) {
+	t.Parallel()
+	p := secondtest.NewProxy(t, calm(t).Addrs[0])
+	for _, breaks := range []bool{false, true} {
+		second := newSecond(t, []string{p.Addr}, WithRoot("/end"), WithTimeout(10*time.Second))
+		require.NoError(t, secondtest.MustLock(t, second, "k").Unlock(secondtest.Background(t)))
+		p.Reset()
+		require.NoError(t, secondtest.MustLock(t, second, "k").Unlock(secondtest.Background(t)))
+		if breaks {
+			p.Trap(0, false, p.Reset)
+			require.ErrorContains(t, second.Close(), "no server has answered")
+		} else {
+			require.NoError(t, second.Close())
+		}
+	}
+}
+
 // Many who wait for one node in vain leave one watch on it.
 func TestWatchesDoNotPileUp(t *testing.T) {
 	t.Parallel()

@@ -228,7 +228,8 @@ func (s *session) Close(ctx context.Context) error {
 	case <-closed:
 	case <-ctx.Done():
 	}
-	confirmed := connected && time.Since(began) < time.Second
+	why := s.wire.reason(nil) // the client drops the error of a connection that breaks now
+	confirmed := connected && why == nil && time.Since(began) < time.Second
 	s.wire.close()
 	<-closed
 	for range s.events { // until it has ended
@@ -240,7 +241,7 @@ func (s *session) Close(ctx context.Context) error {
 	default:
 	}
 	if !confirmed {
-		return errors.New("no server has answered")
+		return errors.Join(errors.New("no server has answered"), why)
 	}
 	return nil
 }
