@@ -150,6 +150,11 @@ func TestTheImageIsMadeOfTheSourceAlone(t *testing.T) {
 		needed[top] = true
 	}
 	require.ElementsMatch(t, slices.Collect(maps.Keys(needed)), sent)
+	for _, secret := range []string{"locker.password", "locker.new", "ca.key"} { // as the README there makes them
+		_, err := run(root, "git", "check-ignore", "--quiet", "--no-index", "redlock/contrib/deploy/"+secret)
+		require.NoError(t, err, secret)
+		require.Contains(t, string(text), "\n**/*"+path.Ext(secret)+"\n")
+	}
 }
 
 // The image has nothing but the command in it, which needs no library.
