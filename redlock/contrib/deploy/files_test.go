@@ -192,6 +192,13 @@ func TestAMasterIsThereForItsOwnMachineUntilToldOtherwise(t *testing.T) {
 	require.Equal(t, "192.0.2.0/24", admitted.String(), "addresses that nobody has")
 }
 
+func TestAMasterIsStartedAgainHoweverOftenItHasFailed(t *testing.T) {
+	t.Parallel()
+	const master = "redlock-master@.service"
+	require.Equal(t, "always", unitOption(t, master, "Service", "Restart"))
+	require.Equal(t, "0", unitOption(t, master, "Unit", "StartLimitIntervalSec"))
+}
+
 func TestSystemdKnowsTheUnits(t *testing.T) {
 	t.Parallel()
 	analyze, err := exec.LookPath("systemd-analyze")
