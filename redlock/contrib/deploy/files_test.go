@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/compose-spec/compose-go/v2/loader"
 	"github.com/compose-spec/compose-go/v2/types"
@@ -197,6 +198,13 @@ func TestAMasterIsStartedAgainHoweverOftenItHasFailed(t *testing.T) {
 	const master = "redlock-master@.service"
 	require.Equal(t, "always", unitOption(t, master, "Service", "Restart"))
 	require.Equal(t, "0", unitOption(t, master, "Unit", "StartLimitIntervalSec"))
+}
+
+func TestAJobThatHangsIsStopped(t *testing.T) {
+	t.Parallel()
+	most, err := time.ParseDuration(unitOption(t, "redlock-job@.service", "Service", "TimeoutStartSec"))
+	require.NoError(t, err)
+	require.Positive(t, most, "a oneshot has none of its own")
 }
 
 func TestSystemdKnowsTheUnits(t *testing.T) {
