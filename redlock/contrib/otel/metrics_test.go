@@ -161,7 +161,7 @@ func TestKeyLabel(t *testing.T) {
 	b := newBench(t, WithKeyLabel(func(key string) string { p, _, _ := strings.Cut(key, ":"); return p }),
 		WithAttributes(attribute.String("client", "c")))
 	for i := range 3 {
-		for _, key := range []string{"orders", "users"} {
+		for _, key := range []string{"orders", "users", "no\xffutf-8"} {
 			m := b.client.NewMutex(fmt.Sprint(key, ":", i), ttl)
 			require.NoError(t, m.TryLock(t.Context()))
 			require.NoError(t, m.Unlock(t.Context()))
@@ -169,13 +169,13 @@ func TestKeyLabel(t *testing.T) {
 	}
 	b.Observer()(t.Context(), &redlock.Event{Kind: redlock.EventWaited, Key: "orders:7", Took: time.Second})
 	all := b.collected(t)
-	for _, key := range []string{"orders", "users"} {
+	for _, key := range []string{"orders", "users", "no\uFFFDutf-8"} {
 		require.Equal(t, 3.0, all["round.duration{c,"+key+",lock,ok}"])
 		require.Equal(t, 3.0, all["round.duration{c,"+key+",unlock,ok}"])
 		require.Equal(t, 3.0, all["hold.duration{c,"+key+"}"])
 	}
 	require.Equal(t, 1.0, all["wait.duration{c,orders,ok}"])
-	require.Equal(t, 6.0, all["lock.attempts{c,ok}"])
+	require.Equal(t, 9.0, all["lock.attempts{c,ok}"])
 	require.Equal(t, 1.0, all["master.status{c,up,"+where(b, 0)+"}"])
 }
 

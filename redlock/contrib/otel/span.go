@@ -101,7 +101,7 @@ func (t *Telemetry) begin(ctx context.Context, from any, key string) (*operation
 }
 
 func (op *operation) attributes() []attribute.KeyValue {
-	return append(slices.Clone(op.telemetry.always), keyKey.String(op.key))
+	return append(slices.Clone(op.telemetry.always), keyKey.String(valid(op.key)))
 }
 
 // taken ends the first span and begins the second.
@@ -129,7 +129,7 @@ func (op *operation) end(err error, panics bool) {
 		span.SetStatus(codes.Error, "panic")
 	case failed:
 		span.SetAttributes(keyError.String(errorType(err)))
-		span.SetStatus(codes.Error, err.Error())
+		span.SetStatus(codes.Error, valid(err.Error()))
 	}
 	op.endSpan(span, nil)
 }

@@ -23,7 +23,7 @@ func TestDoMakesTwoSpansOfTheCallersTrace(t *testing.T) {
 	b := newBench(t, WithAttributes(attribute.String("client", "orders")))
 	ctx := b.caller(t)
 	caller := trace.SpanContextFromContext(ctx)
-	require.NoError(t, b.Do(ctx, b.client, "k", ttl, func(held context.Context) error {
+	require.NoError(t, b.Do(ctx, b.client, "k\xff", ttl, func(held context.Context) error {
 		require.Empty(t, b.ended("redlock.hold"))
 		require.Len(t, b.ended("redlock.lock"), 1, "the lock is taken")
 		require.NotZero(t, redlock.FenceFrom(held))
@@ -49,12 +49,13 @@ func TestDoMakesTwoSpansOfTheCallersTrace(t *testing.T) {
 	}
 	require.Len(t, hold.Links(), 1)
 	require.Equal(t, lock.SpanContext().SpanID(), hold.Links()[0].SpanContext.SpanID())
-	require.Equal(t, map[string]any{"client": "orders", "redlock.key": "k", "redlock.outcome": "ok"}, about(lock.Attributes()))
-	require.Equal(t, map[string]any{"client": "orders", "redlock.key": "k"}, about(hold.Attributes()))
+	require.Equal(t, map[string]any{"client": "orders", "redlock.key": "k\uFFFD", "redlock.outcome": "ok"}, about(lock.Attributes()))
+	require.Equal(t, map[string]any{"client": "orders", "redlock.key": "k\uFFFD"}, about(hold.Attributes()))
 	require.Equal(t, codes.Unset, lock.Status().Code)
 	require.Equal(t, codes.Unset, hold.Status().Code)
 	require.Equal(t, []string{"round lock ok"}, events(lock))
 	require.Equal(t, []string{"round unlock ok"}, events(hold))
+	require.Equal(t, "k\uFFFD", about(hold.Events()[0].Attributes)["redlock.key"], "an exporter takes no other bytes")
 	require.Equal(t, scope, lock.InstrumentationScope().Name)
 	require.False(t, hold.StartTime().Before(lock.StartTime()))
 }
@@ -139,7 +140,7 @@ func TestSpanOfALockThatIsNotToBeHad(t *testing.T) {
 func TestSpanOfWorkThatFails(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	failure := errors.New("the user's")
+	failure := errors.New("the user's\xff")
 	require.ErrorIs(t, b.Do(b.caller(t), b.client, "k", ttl, func(context.Context) error { return failure }), failure)
 	require.PanicsWithValue(t, "the user's", func() {
 		b.Do(b.caller(t), b.client, "k", ttl, func(context.Context) error { panic("the user's") })
@@ -151,6 +152,7 @@ func TestSpanOfWorkThatFails(t *testing.T) {
 		require.Equal(t, codes.Error, all[i].Status().Code)
 		require.Equal(t, []string{"round unlock ok"}, events(all[i]))
 	}
+	require.Equal(t, "the user's\uFFFD", all[0].Status().Description)
 }
 
 // A Mutex that is locked and unlocked by hand has the spans, too, and what keeps it alive is part of them.

@@ -3,6 +3,7 @@ package redlockotel
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -140,7 +141,7 @@ func (t *Telemetry) record(ctx context.Context, h metric.Float64Histogram, d tim
 func (t *Telemetry) options(key, op, outcome string) []metric.RecordOption {
 	var all []attribute.KeyValue
 	if t.key != nil {
-		all = append(all, keyKey.String(t.key(key)))
+		all = append(all, keyKey.String(valid(t.key(key))))
 	}
 	if op != "" {
 		all = append(all, keyOperation.String(op))
@@ -150,6 +151,9 @@ func (t *Telemetry) options(key, op, outcome string) []metric.RecordOption {
 	}
 	return []metric.RecordOption{t.with(all)}
 }
+
+// valid returns a text that is UTF-8, as keys and errors may be any bytes: an exporter drops all it has for one that is not.
+func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
 // Observer returns what is to be told what the client does.
 func (t *Telemetry) Observer() redlock.Observer {
@@ -161,7 +165,7 @@ func (t *Telemetry) told(ctx context.Context, e *redlock.Event) {
 	span := spanOf(ctx)
 	traced := span.IsRecording()
 	add := func(name string, about ...attribute.KeyValue) {
-		span.AddEvent(name, trace.WithTimestamp(e.Time), trace.WithAttributes(append(about, keyKey.String(e.Key))...))
+		span.AddEvent(name, trace.WithTimestamp(e.Time), trace.WithAttributes(append(about, keyKey.String(valid(e.Key)))...))
 	}
 	switch e.Kind {
 	case redlock.EventRound:
@@ -188,7 +192,7 @@ func (t *Telemetry) told(ctx context.Context, e *redlock.Event) {
 		}
 	case redlock.EventLost:
 		if traced {
-			add("redlock.lost", attribute.String("error.message", e.Err.Error()))
+			add("redlock.lost", attribute.String("error.message", valid(e.Err.Error())))
 		}
 	case redlock.EventMaster:
 		t.changes.Add(ctx, 1, t.with(append(place(e.Master.Addr), keyPhase.String(e.Master.Phase))))
