@@ -73,8 +73,8 @@ func WithAttributes(attributes ...attribute.KeyValue) Option {
 
 // WithKeyLabel has the histograms have an attribute redlock.key, which is what label returns for a lock's
 // key. Each value is a further set of series, and they are kept for ever: label should return one of a
-// few words, such as the part of the key before its first colon. It is called by the goroutines that
-// lock, and should be quick.
+// few words, such as the part of the key before its first colon. It is called by the Observer's goroutine:
+// one that is slow delays no lock, but events and spans.
 func WithKeyLabel(label func(key string) string) Option {
 	return func(o *options) { o.key = label }
 }
