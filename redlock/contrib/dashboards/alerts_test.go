@@ -69,6 +69,9 @@ func TestAlertsFire(t *testing.T) {
 	renewals := func(sent, failed string) []string {
 		return []string{line("redlock_renewals_total", "", sent), line("redlock_renewals_failed_total", "", failed)}
 	}
+	seconds := func(taken, failed string) []string {
+		return []string{line("redlock_second_locks_total", "", taken), line("redlock_second_locks_failed_total", "", failed)}
+	}
 	lines := func(all ...string) []string { return all }
 	rules := readAlerts(t)
 	tested := map[string]int{}
@@ -99,6 +102,10 @@ func TestAlertsFire(t *testing.T) {
 		{"RedlockNoQuorum", attempts("0+10x40", "0+1x40"), "host:80: 9.091% of the attempts fail because of the masters"},
 		{"RedlockNoQuorum", attempts("0+1000x40", "0+1x40"), ""},
 		{"RedlockNoQuorum", attempts("0x40", "0x40"), ""},
+		{"RedlockSecondLocksFail", seconds("0+9x40", "0+1x40"), "host:80: 10% of the second locks are not to be had"},
+		{"RedlockSecondLocksFail", seconds("0x40", "0+1x40"), "host:80: 100% of the second locks are not to be had"},
+		{"RedlockSecondLocksFail", seconds("0+100x40", "0+1x40"), ""},
+		{"RedlockSecondLocksFail", seconds("0x40", "0x40"), ""},
 		{"RedlockRenewalsFail", renewals("0+10x40", "0+1x40"), "host:80: 10% of the renewals fail"},
 		{"RedlockRenewalsFail", renewals("0+100x40", "0+1x40"), ""},
 		{"RedlockRenewalsFail", renewals("0x40", "0x40"), ""},

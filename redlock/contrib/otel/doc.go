@@ -38,7 +38,8 @@
 //
 // From [redlock.Client.Stats], read at each export ([Telemetry.Watch]):
 //
-//	redlock.lock.attempts          {attempt}   redlock.outcome: ok, held, no_quorum, expired, cancelled
+//	redlock.lock.attempts          {attempt}   on the masters, whatever becomes of the second lock; redlock.outcome:
+//	                                           ok, held, no_quorum, expired, cancelled
 //	redlock.lock.released          {lock}      confirmed by a quorum
 //	redlock.release.failed         {release}   no quorum has confirmed it, or its lock had been lost
 //	redlock.lock.extended          {lock}      by Extend

@@ -9,7 +9,8 @@
 //
 // From [redlock.Client.Stats], read at each scrape:
 //
-//	redlock_attempts_total{outcome}               attempts to take a lock: ok, held, no_quorum, expired, cancelled
+//	redlock_attempts_total{outcome}               attempts to take a lock on the masters, whatever becomes of the second
+//	                                              one: ok, held, no_quorum, expired, cancelled
 //	redlock_released_total                        locks released, confirmed by a quorum
 //	redlock_releases_failed_total                 releases that no quorum has confirmed, or whose lock had been lost
 //	redlock_extended_total                        locks extended by Extend
