@@ -20,11 +20,12 @@ func TestObserverAllocatesNothing(t *testing.T) {
 	ctx := t.Context()
 	events := []redlock.Event{
 		{Kind: redlock.EventRound, Op: "unlock", Key: "k", Took: time.Millisecond},
+		{Kind: redlock.EventRound, Op: "revoke", Key: "k", Took: time.Millisecond},
 		{Kind: behind.Wait, Key: "k"},
 		{Kind: behind.Wake, Key: "k"},
 		{Kind: redlock.EventWaited, Key: "k", Took: time.Second},
 	}
-	behind.OfEvent(&events[0]).Held, behind.OfEvent(&events[2]).Why = time.Second, "free"
+	behind.OfEvent(&events[0]).Held, behind.OfEvent(&events[3]).Why = time.Second, "free"
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		for i := range events {
 			observer(ctx, &events[i])

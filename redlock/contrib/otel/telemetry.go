@@ -119,7 +119,7 @@ func New(opts ...Option) (*Telemetry, error) {
 	}
 	if t.key == nil {
 		t.known = map[[2]string][]metric.RecordOption{}
-		for _, op := range [...]string{"", "lock", "extend", "unlock", "renew", "recheck"} {
+		for _, op := range [...]string{"", "lock", "extend", "unlock", "renew", "recheck", "revoke"} {
 			for _, outcome := range [...]string{"", "ok", "held", "no_quorum", "refused", "expired", "not_held", "revoked", "second", "closed", "cancelled"} {
 				t.known[[2]string{op, outcome}] = t.options("", op, outcome)
 			}
