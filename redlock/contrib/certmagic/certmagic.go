@@ -129,7 +129,10 @@ func (s *Storage) RenewLockLease(ctx context.Context, name string, _ time.Durati
 	if err := h.mutex.TryLock(ctx); err != nil {
 		return fmt.Errorf("%w; and again: %w", context.Cause(lock), err)
 	}
-	s.keep(ctx, h)
+	if !s.keep(ctx, name, h) {
+		_ = h.mutex.Unlock(context.WithoutCancel(ctx))
+		return unknown(name)
+	}
 	return nil
 }
 
@@ -179,18 +182,23 @@ func (s *Storage) take(ctx context.Context, name string, h *held, lock func(cont
 		s.leave(name, h)
 		return err
 	}
-	s.keep(ctx, h)
+	s.keep(ctx, name, h)
 	return nil
 }
 
-// keep keeps the lock alive until it is unlocked: certmagic's context may end before.
-func (s *Storage) keep(ctx context.Context, h *held) {
+// keep keeps the lock alive until it is unlocked: certmagic's context may end before. It reports false if it was unlocked
+// while it was taken again.
+func (s *Storage) keep(ctx context.Context, name string, h *held) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.held[name] != h {
+		return false
+	}
 	if h.stop != nil {
 		h.stop()
 	}
 	h.ctx, h.stop = h.mutex.KeepAlive(context.WithoutCancel(ctx))
+	return true
 }
 
 func unknown(name string) error { return fmt.Errorf("redlock/certmagic: %q is not locked here", name) }

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/caddyserver/certmagic"
 	"github.com/redburst/redburst/redlock"
 	redcertmagic "github.com/redburst/redburst/redlock/contrib/certmagic"
+	"github.com/redburst/redburst/redlock/internal/behind"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -220,6 +222,36 @@ func TestALostLock(t *testing.T) {
 	require.ErrorIs(t, other.Lock(within(t, 2*ttl), "name"), context.DeadlineExceeded, "and kept alive")
 	require.NoError(t, s.Unlock(t.Context(), "name"))
 	require.NoError(t, other.Lock(within(t, deadline), "name"))
+}
+
+// A lock that is unlocked while it is taken again stays with nobody.
+func TestUnlockWhileALostLockIsTakenAgain(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Embedded(t, 1)
+	client, err := redlock.Open(t.Context(), redlock.Config{Masters: masters.Addrs(), DialTimeout: deadline, RoundTimeout: deadline, StallTime: deadline})
+	require.NoError(t, err)
+	defer client.Close()
+	owed := func() int { s := client.Stats(); return behind.OfMaster(&s.Masters[0]).Owed }
+	s, other := redcertmagic.WithLocks(nil, client, "lock:", ttl), client.NewMutex("lock:name", ttl)
+	require.NoError(t, s.Lock(t.Context(), "name"))
+	forget(masters)
+	require.NoError(t, other.Lock(within(t, deadline)))
+	require.Eventually(t, func() bool { return client.Stats().Lost == 1 }, deadline, 5*time.Millisecond)
+	require.NoError(t, other.Unlock(t.Context()))
+	masters.Pause(0)
+	before, again, unlocked := owed(), make(chan error, 1), make(chan error, 1)
+	go func() { again <- s.RenewLockLease(t.Context(), "name", time.Minute) }()
+	require.Eventually(t, func() bool { return owed() > before }, deadline, 5*time.Millisecond)
+	go func() { unlocked <- s.Unlock(t.Context(), "name") }()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Eventually(t, func() bool {
+		return strings.Contains(s.RenewLockLease(gone, "name", time.Minute).Error(), "not locked here")
+	}, deadline, 5*time.Millisecond)
+	masters.Resume(0)
+	require.ErrorContains(t, <-again, "not locked here")
+	require.NoError(t, <-unlocked)
+	require.NoError(t, other.TryLock(t.Context()))
 }
 
 func TestUnlockOfALostLockIsNoError(t *testing.T) {
