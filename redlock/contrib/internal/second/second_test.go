@@ -439,6 +439,21 @@ func TestClose(t *testing.T) {
 		_, err := f.second.Lock(t.Context(), "k")
 		require.ErrorIs(t, err, redlock.ErrClosed)
 	})
+	for _, after := range []time.Duration{0, 2 * fakeTTL} { // that no store has heard of the end of a session
+		simulated(t, func(t *testing.T, f *fake) {
+			l, err := f.second.Lock(t.Context(), "k")
+			require.NoError(t, err)
+			f.away()
+			f.do(func() { f.closeSession = silence })
+			<-l.Context().Done()
+			time.Sleep(after)
+			if err = f.second.Close(); after == 0 {
+				require.ErrorIs(t, err, errSilent)
+			} else {
+				require.NoError(t, err, "it has ended by itself")
+			}
+		})
+	}
 	for name, prepare := range map[string]func(f *fake){
 		"while it opens":  func(f *fake) { f.open = silence },
 		"while it enters": func(f *fake) { f.enter = func(ctx context.Context) (error, error) { return silence(ctx), nil } },

@@ -15,6 +15,7 @@ type session struct {
 	Session
 	second *Second
 	term   *term
+	ttl    time.Duration
 
 	mu      sync.Mutex
 	failure error // of the last renewal; nil if that succeeded
@@ -64,6 +65,7 @@ func (s *Second) open(o *opening) {
 	o.err = because(ctx, o.err)
 	cancel()
 	if o.err == nil {
+		new.ttl = span.TTL
 		new.term = newTerm(early, s.clock, span.From+span.TTL-margin(span.TTL), new.why)
 		if new.term.over() {
 			o.err = context.Cause(new.term.ctx)
@@ -129,7 +131,7 @@ func (s *session) close() {
 	}
 	s.second.mu.Lock()
 	defer s.second.mu.Unlock()
-	s.second.closeErr = err
+	s.second.closeErr, s.second.closeEnd = err, s.second.clock()+s.ttl
 }
 
 // pause waits, unless ctx ends first.
