@@ -59,7 +59,8 @@ func New(opts ...Option) *Metrics {
 	return m
 }
 
-// Watch has the client's Stats be collected from now on, instead of those of a client before it.
+// Watch has the client's Stats be collected from now on, instead of those of a client before it. If the process goes on
+// when it has closed the client, unregister the Metrics: all masters are down then, for which there is an alert.
 func (m *Metrics) Watch(client *redlock.Client) { m.client.Store(client) }
 
 // Observer returns what is to be told what the client does.
