@@ -108,7 +108,7 @@ func TestAllStatsAreReported(t *testing.T) {
 	}
 	want["master.status{up,a,1}"], want["master.status{quarantined,b,2}"] = 1, 1
 	require.Equal(t, want, b.collected(t))
-	require.Equal(t, "invalid", mux.Phase(len(phases)).String(), "all phases are there")
+	require.Equal(t, "invalid", (mux.Quarantined + 1).String(), "all phases are there")
 	require.Equal(t, 18+11, reflect.TypeFor[redlock.Stats]().NumField()+reflect.TypeFor[behind.Stats]().NumField(), "what is new is there")
 	require.NoError(t, r.Unregister())
 	require.Empty(t, b.collected(t))

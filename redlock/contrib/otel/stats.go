@@ -16,9 +16,6 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// phases are those of redlock.MasterStats.
-var phases = [...]mux.Phase{mux.Dialing, mux.Up, mux.Stalled, mux.Down, mux.Refused, mux.Quarantined}
-
 // seconds is the unit of times. They are read in nanoseconds, and shown as what the unit says.
 const seconds = "s"
 
@@ -65,7 +62,7 @@ var numbers = []number{
 
 	{"redlock.master.status", "1", "1 for the phase that the master is in, 0 for the others.", false, func(s *redlock.Stats, is func(uint64, ...attribute.KeyValue)) {
 		for _, m := range s.Masters {
-			for _, phase := range phases {
+			for phase := range mux.Quarantined + 1 { // which is the last
 				n := uint64(0)
 				if m.Phase == phase.String() {
 					n = 1

@@ -79,14 +79,6 @@ func WithKeyLabel(label func(key string) string) Option {
 	return func(o *options) { o.key = label }
 }
 
-var (
-	// A round takes about a round trip, and its time-out is from 20 ms to 500 ms.
-	roundBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}
-	// A wait can be a hand-over in this process, or as long as others work.
-	waitBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
-	holdBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600}
-)
-
 // New returns the telemetry of a client that is still to be opened. Its Config is to have the Observer.
 // An error is the meter's.
 func New(opts ...Option) (*Telemetry, error) {
@@ -108,9 +100,9 @@ func New(opts ...Option) (*Telemetry, error) {
 		errs = append(errs, err)
 		return h
 	}
-	t.rounds = histogram("redlock.round.duration", "Duration of a round, from its start to its decision.", roundBuckets)
-	t.waits = histogram("redlock.wait.duration", "For how long a Lock that had to wait has waited, after its first attempt.", waitBuckets)
-	t.holds = histogram("redlock.hold.duration", "For how long locks were held that were released.", holdBuckets)
+	t.rounds = histogram("redlock.round.duration", "Duration of a round, from its start to its decision.", behind.RoundBuckets)
+	t.waits = histogram("redlock.wait.duration", "For how long a Lock that had to wait has waited, after its first attempt.", behind.WaitBuckets)
+	t.holds = histogram("redlock.hold.duration", "For how long locks were held that were released.", behind.HoldBuckets)
 	var err error
 	t.changes, err = t.meter.Int64Counter("redlock.master.phase_changes", metric.WithUnit("{change}"),
 		metric.WithDescription("How often a master has entered a phase, or has another reason to be in it."))

@@ -31,14 +31,6 @@ func WithKeyLabel(label func(key string) string) Option {
 	return func(m *Metrics) { m.key = label }
 }
 
-var (
-	// A round takes about a round trip, and its time-out is from 20 ms to 500 ms.
-	roundBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}
-	// A wait can be a hand-over in this process, or as long as others work.
-	waitBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
-	holdBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600}
-)
-
 // New returns the metrics of a client that is still to be opened. Its Config is to have their Observer.
 func New(opts ...Option) *Metrics {
 	m := new(Metrics)
@@ -51,9 +43,9 @@ func New(opts ...Option) *Metrics {
 		}
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 	}
-	m.rounds = histogram("redlock_round_duration_seconds", "Duration of a round, from its start to its decision.", roundBuckets, "op", "outcome")
-	m.waits = histogram("redlock_wait_duration_seconds", "For how long a Lock that had to wait has waited, after its first attempt.", waitBuckets, "outcome")
-	m.holds = histogram("redlock_hold_duration_seconds", "For how long locks were held that were released.", holdBuckets)
+	m.rounds = histogram("redlock_round_duration_seconds", "Duration of a round, from its start to its decision.", behind.RoundBuckets, "op", "outcome")
+	m.waits = histogram("redlock_wait_duration_seconds", "For how long a Lock that had to wait has waited, after its first attempt.", behind.WaitBuckets, "outcome")
+	m.holds = histogram("redlock_hold_duration_seconds", "For how long locks were held that were released.", behind.HoldBuckets)
 	m.phases = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "redlock_master_phase_changes_total",
 		Help: "How often a master has entered a phase, or has another reason to be in it."}, []string{"master", "phase"})
 	return m

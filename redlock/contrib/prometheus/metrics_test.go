@@ -110,7 +110,7 @@ func TestAllStatsAreCollected(t *testing.T) {
 	}
 	want["master_phase{a,up}"], want["master_phase{b,quarantined}"] = 1, 1
 	require.Equal(t, want, got)
-	require.Equal(t, "invalid", mux.Phase(len(phases)).String(), "all phases are there")
+	require.Equal(t, "invalid", (mux.Quarantined + 1).String(), "all phases are there")
 	require.Equal(t, 18+11, reflect.TypeFor[redlock.Stats]().NumField()+reflect.TypeFor[behind.Stats]().NumField(), "what is new is there")
 }
 

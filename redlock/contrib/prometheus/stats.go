@@ -54,7 +54,7 @@ var numbers = []number{
 
 	several(gauge, "master_phase", "1 for the phase that the master is in, 0 for the others.", func(s *redlock.Stats, is func(float64, ...string)) {
 		for _, m := range s.Masters {
-			for _, phase := range phases {
+			for phase := range mux.Quarantined + 1 { // which is the last
 				n := 0.0
 				if m.Phase == phase.String() {
 					n = 1
@@ -87,9 +87,6 @@ func each(kind prometheus.ValueType, name, help string, read func(*redlock.Maste
 		}
 	}, "master")
 }
-
-// phases are those of redlock.MasterStats.
-var phases = [...]mux.Phase{mux.Dialing, mux.Up, mux.Stalled, mux.Down, mux.Refused, mux.Quarantined}
 
 func collect(s redlock.Stats, to chan<- prometheus.Metric) {
 	for _, n := range numbers {

@@ -122,6 +122,15 @@ type Stats struct {
 	SecondFailed uint64        // locks taken, and released again, as the second lock could not be had
 }
 
+// The buckets of the histograms that exporters have, in seconds.
+var (
+	// A round takes about a round trip, and its time-out is from 20 ms to 500 ms.
+	RoundBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}
+	// A wait can be a hand-over in this process, or as long as others work.
+	WaitBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+	HoldBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600}
+)
+
 // The doors.
 var (
 	// OfEvent returns the rest of a *redlock.Event. It is valid as long as that is.
