@@ -186,8 +186,8 @@ func (s *Storage) take(ctx context.Context, name string, h *held, lock func(cont
 	return nil
 }
 
-// keep keeps the lock alive until it is unlocked: certmagic's context may end before. It reports false if it was unlocked
-// while it was taken again.
+// keep keeps the lock alive until it is unlocked: certmagic's context may end before. It reports false if
+// it was unlocked while it was taken again.
 func (s *Storage) keep(ctx context.Context, name string, h *held) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

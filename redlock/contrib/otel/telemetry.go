@@ -144,7 +144,7 @@ func (t *Telemetry) options(key, op, outcome string) []metric.RecordOption {
 	return []metric.RecordOption{t.with(all)}
 }
 
-// valid returns a text that is UTF-8, as keys and errors may be any bytes: an exporter drops all it has for one that is not.
+// valid returns a text that is UTF-8: for one that is not, an exporter drops all it has. Keys and errors may be any bytes.
 func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
 // Observer returns what is to be told what the client does.

@@ -37,7 +37,8 @@ func (s *store) Open(ctx context.Context, over func(error)) (second.Session, sec
 	established := make(chan struct{})
 	var once, ended sync.Once
 	client, events, err := zk.Connect(s.servers, s.timeout, zk.WithDialer(new.wire.Dial), zk.WithHostProvider(&hosts{}),
-		zk.WithLogger(silent{}), zk.WithLogInfo(false), zk.WithMaxBufferSize(mostBytes), zk.WithEventCallback(func(e zk.Event) {
+		zk.WithMaxBufferSize(mostBytes),
+		zk.WithLogger(silent{}), zk.WithLogInfo(false), zk.WithEventCallback(func(e zk.Event) {
 			if e.Type != zk.EventSession {
 				return
 			}
