@@ -38,9 +38,6 @@ func (h *Hold) ballots() map[string][]ballot {
 	if h.said == nil {
 		h.said = map[string][]ballot{}
 		for _, r := range h.rounds {
-			if r.Op == record.OpUnlock {
-				continue
-			}
 			for i, v := range r.Votes {
 				m := r.master(i)
 				if h.said[m] == nil {

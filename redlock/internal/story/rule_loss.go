@@ -53,18 +53,13 @@ func (s *Story) judgeLoss(h *Hold) {
 // that began before the holder let go. A release is it if no other was, and the client knew of no loss: otherwise it has given back before
 // what was left.
 func (h *Hold) finder() (found *Round) {
-	released, release := h.letGo, (*Round)(nil)
-	for _, r := range h.rounds {
-		if r.Op == record.OpUnlock {
-			released = minTime(r.From, released)
-			if release == nil || r.From.Before(release.From) {
-				release = r
-			}
-		}
+	released, release := h.letGo, h.Freed
+	if release != nil {
+		released = minTime(release.From, released)
 	}
 	knew := h.told
 	for _, r := range h.rounds {
-		if r.Op == record.OpUnlock || r.Outcome != "not_held" && r.Outcome != "revoked" {
+		if r.Outcome != "not_held" && r.Outcome != "revoked" {
 			continue
 		}
 		knew = true
@@ -162,7 +157,7 @@ func (h *Hold) unrenewed() (last *Round) {
 		return nil
 	}
 	for _, r := range h.rounds {
-		if r.Outcome == "ok" || r.Outcome == "not_held" || r.Op == record.OpUnlock || r.At.After(h.Ended.Add(time.Second)) || last != nil && !r.At.After(last.At) {
+		if r.Outcome == "ok" || r.Outcome == "not_held" || r.At.After(h.Ended.Add(time.Second)) || last != nil && !r.At.After(last.At) {
 			continue
 		}
 		last = r

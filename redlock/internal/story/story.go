@@ -183,10 +183,10 @@ type Hold struct {
 	Told        time.Time           // when it was told of the loss, or has released it; zero if neither
 	First       *Round              // the one that has taken it; nil for one that was handed over
 	Last        *Round              // the last that has taken or extended it, also before a hand-over; nil if that is not known
-	Freed       *Round              // the round that has released it; nil if that is not known
+	Freed       *Round              // the first round that has released it; nil if that is not known
 	Failed      *Round              // the round that has found it lost; nil if there is none
 	Detail      string              // of the loss
-	rounds      []*Round            // on it, by this party
+	rounds      []*Round            // on it, by this party, but for its release
 	said        map[string][]ballot // what each master has said in these; see ballots
 	voters      []string            // the masters of these
 	sure        time.Time           // until when its party shows that it relied on it: until then at the least
@@ -431,6 +431,7 @@ func (c *Clock) differences(d *Clock) (all []difference) {
 type following struct {
 	party *Party
 	holds map[uint64]*Hold   // by token, those that go on
+	given map[uint64][]*Hold // by token, those that have handed it over, and whose release is still to be told; nil for one that is not known
 	open  map[string][]*Hold // by key, those that may be lost
 	gaps  *int               // how many there were in the record
 	story *Story
@@ -470,7 +471,7 @@ func (s *Story) follow(t *tape) {
 			continue
 		}
 		if all[e.Client] == nil {
-			all[e.Client] = &following{t.parties[e.Client], map[uint64]*Hold{}, map[string][]*Hold{}, &gaps, s}
+			all[e.Client] = &following{t.parties[e.Client], map[uint64]*Hold{}, map[uint64][]*Hold{}, map[string][]*Hold{}, &gaps, s}
 		}
 		all[e.Client].event(e, seen)
 	}
@@ -508,15 +509,19 @@ func (x *following) event(e *record.Event, seen map[sight]record.Event) {
 		}
 		s.Rounds = append(s.Rounds, r)
 		x.round(r, key)
-		if h := x.holds[r.Token]; h != nil && r.Token != 0 {
+		if h := x.holds[r.Token]; h != nil && r.Token != 0 && r.Op != record.OpUnlock {
 			h.rounds = append(h.rounds, r)
 		}
 	case record.KindHandedOver:
 		h := &Hold{Key: key, Token: e.Token, Fence: e.Fence, Holders: 1, From: at, Taken: at, Until: at.Add(e.Validity)}
-		if before := x.holds[e.Token]; before != nil {
+		before := x.holds[e.Token]
+		if before != nil {
 			before.end(HandedOver, minTime(minTime(at, before.Told), before.letGo))
 			before.sureBy = e
-			h.Last, h.Keys, h.rounds = before.Last, before.Keys, before.rounds
+			h.Last, h.Keys, h.rounds = before.Last, before.Keys, slices.Clip(before.rounds)
+		}
+		if before == nil || before.Freed == nil {
+			x.given[e.Token] = append(x.given[e.Token], before)
 		}
 		x.add(h)
 	case record.KindLetGo:
@@ -613,10 +618,14 @@ func (x *following) round(r *Round, key string) {
 			h.lost(r, minTime(r.At, h.letGo))
 		}
 	case record.OpUnlock:
+		// A holder has let go before its release begins. So this can be that of one that has handed the lock over before.
+		if given := x.given[r.Token]; len(given) > 0 && (h.letGo.IsZero() || r.From.Before(h.letGo)) {
+			h, x.given[r.Token] = given[0], given[1:]
+		}
 		if h == nil {
 			return
 		}
-		h.Freed = r
+		h.Freed = cmp.Or(h.Freed, r)
 		from := minTime(r.From, h.letGo)
 		if r.Outcome == "not_held" || r.Outcome == "revoked" {
 			h.lost(r, from) // the holder has let go by then

@@ -338,6 +338,39 @@ func TestAnExtensionThatMeetsTheReleaseIsNoLoss(t *testing.T) {
 	}
 }
 
+// The release of one that has handed its lock over is told when another has it. It does not end that one's.
+func TestAReleaseIsOfTheOneThatHasLetGo(t *testing.T) {
+	t.Parallel()
+	first := join(took(1, 1), letGo(2, 1))
+	given := func(when float64) record.Event {
+		return record.Event{Kind: record.KindHandedOver, Boot: at(when), Key: "k", Token: 1, Validity: 9 * time.Second}
+	}
+	release := begunAt(did(2.3, record.OpUnlock, 1), 2.05)
+	other := forgery{name: "b", boot: "one"}.of(t, took(11.5, 2), letGo(11.7, 2))
+	for name, begun := range map[string][]record.Event{
+		"told after the next one has it": join(first, given(2.1), release),
+		"told before":                    join(first, release, given(2.4)), // with a fence
+		"it was taken before the record": join(given(2.1), release),
+		"two have handed it over":        join(first, given(2.1), letGo(2.15, 1), given(2.2), release, begunAt(did(2.4, record.OpUnlock, 1), 2.3)),
+		"told after the next has let go": join(first, given(2.1), letGo(2.2, 1), release, given(2.35), begunAt(did(2.4, record.OpUnlock, 1), 2.38)),
+		"it is not had any more":         join(first, given(2.1), begunAt(notHeld(2.3, record.OpUnlock, 1, "nny"), 2.05)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := forgery{name: "a", boot: "one"}.of(t, join(begun, did(8, record.OpRenew, 1), letGo(12, 1), did(12.1, record.OpUnlock, 1))...)
+			told := tellOf(a, other)
+			certain, maybe := overlaps(told)
+			require.Equal(t, []int{1, 0}, []int{certain, maybe}, told.Findings)
+			last := told.Holds[len(told.Holds)-2]
+			require.Equal(t, story.Released, last.End)
+			require.Equal(t, noon.Add(at(12)), last.Ended)
+			lost := forgery{name: "a", boot: "one"}.of(t, join(begun, notHeld(8, record.OpRenew, 1, "nny"))...)
+			losses := ofMatter(tellOf(lost), story.Loss)
+			require.Len(t, losses, 1)
+			require.Equal(t, record.OpRenew, losses[0].Grounds[0].Event.Op)
+		})
+	}
+}
+
 // What somebody has made up may be too much. It ends all the same, and the story says what it leaves out.
 func TestTooMuchIsLeftOut(t *testing.T) {
 	t.Parallel()
