@@ -326,6 +326,41 @@ func TestObserverIsToldOfALockThatIsGivenBack(t *testing.T) {
 	})
 }
 
+// A client can have several locks of one key.
+func TestObserverIsToldWhichLockIsLost(t *testing.T) {
+	other := newOther(time.Millisecond)
+	var locked, lost uint64
+	observer := []Observer{func(_ context.Context, e *Event) {
+		switch {
+		case e.Kind == EventRound && e.Op == opLock:
+			locked = e.more.TokenHash()
+		case e.Kind == EventLost:
+			lost = e.more.TokenHash()
+		}
+	}}
+	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := c.NewMutex("k", ttl, WithSecond(other))
+		for how, lose := range map[string]func(){
+			"it is gone":              func() { r.set(flush, 0, 1, 2) },
+			"its validity ends":       func() { r.set(fail, 0, 1, 2) },
+			"its second lock is lost": func() { other.expire("k") },
+			"it is given back":        func() { other.expire("k"); m.TryLock(t.Context()) },
+		} {
+			require.NoError(t, m.TryLock(t.Context()))
+			was := locked
+			held, stop := m.KeepAlive(t.Context())
+			lose()
+			conntest.Soon(t, how, held.Done())
+			synctest.Wait()
+			require.Equal(t, was, lost, how)
+			stop()
+			r.set(restart, 0, 1, 2)
+			m.Unlock(t.Context())
+			time.Sleep(2 * ttl)
+		}
+	})
+}
+
 // A lock that was given back when its second lock was lost is not let go of again.
 func TestObserverIsToldOnceWhoLetsGo(t *testing.T) {
 	other := newOther(time.Millisecond)

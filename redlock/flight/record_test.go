@@ -28,7 +28,9 @@ func written(t *testing.T, n int) []byte {
 		return now, now
 	}})
 	for i := range n {
-		rec.ring.record(0, &redlock.Event{Kind: redlock.EventLost, Key: fmt.Sprint("key ", i), Err: errors.New("gone")})
+		e := redlock.Event{Kind: redlock.EventLost, Key: fmt.Sprint("key ", i), Err: errors.New("gone")}
+		behind.OfEvent(&e).Token = []byte("token")
+		rec.ring.record(0, &e)
 	}
 	return bytesOf(t, rec)
 }
@@ -39,6 +41,7 @@ func TestDamageIsSeen(t *testing.T) {
 	text := written(t, 2000)
 	all := of(read(t, text), record.KindLost)
 	require.Len(t, all, 2000)
+	require.Equal(t, (&behind.Event{Token: []byte("token")}).TokenHash(), all[0].Token)
 	for range 50 {
 		at := record.HeadBytes + rand.N(len(text)-record.HeadBytes)
 		damaged := bytes.Clone(text)

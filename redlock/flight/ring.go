@@ -255,6 +255,7 @@ func (r *ring) record(client int, e *redlock.Event) {
 		case record.KindLost:
 			r.text(outcome)
 			r.text(detail)
+			r.hash(hash)
 		case record.KindDropped:
 			r.u(more.Dropped, duration(more.Boot-more.Started))
 		}

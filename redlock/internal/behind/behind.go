@@ -47,7 +47,7 @@ type Event struct {
 	// those since the last renewal; and if Err is ErrNotHeld, 1 if the loss of this lock was told before.
 	Failures int
 
-	Token []byte // of a round, HandedOver and LetGo. It is never shown
+	Token []byte // of a round, HandedOver, LetGo and "lost", of which it may be empty. It is never shown
 
 	// Why is of Wake:
 	//

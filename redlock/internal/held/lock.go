@@ -1,6 +1,7 @@
 package held
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -501,6 +502,7 @@ func (h *Lock) removeKeepAlive(k *KeepAlive) (other *KeepAlive) {
 	defer h.mu.Unlock()
 	if k.lost() && k.epoch == h.lease.epoch.Load() {
 		h.told |= toldLoss
+		k.token = cmp.Or(k.token, string(h.token()))
 	}
 	for at := &h.keepAlives; *at != nil; at = &(*at).sibling {
 		if *at == k {

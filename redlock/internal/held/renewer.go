@@ -183,7 +183,7 @@ func (r *renewer) finish(over []*KeepAlive) {
 	cancelAll(over)
 	for _, k := range over {
 		if k.lost() {
-			r.core.Teller.Lost(k, k.hold.spec.Key, k.why)
+			r.core.Teller.Lost(k, k.hold.spec.Key, k.token, k.why)
 		}
 	}
 }
@@ -268,7 +268,7 @@ func (r *renewer) lose(h *Lock, token []byte, failure Failure) {
 func (r *renewer) noteLost(h *Lock, token []byte, failure Failure, unseen bool) (tell func()) {
 	var rest time.Duration
 	stays := false
-	over := r.removeLost(h, failure, func() *KeepAlive {
+	over := r.removeLost(h, token, failure, func() *KeepAlive {
 		now := r.core.Now()
 		rest = h.lingerTime(r.core.Now) // a lost lock lingers, too, where the masters still have it
 		stays = h.noteStays(token, now, unseen || failure != nil && failure.Entombed()) || unseen
@@ -295,7 +295,7 @@ func (r *renewer) giveBack(h *Lock, token []byte, rest time.Duration, failure Fa
 	var second *backing
 	var in *relay
 	untold := false
-	over := r.removeLost(h, failure, func() (keeps *KeepAlive) {
+	over := r.removeLost(h, token, failure, func() (keeps *KeepAlive) {
 		if h.has(token) {
 			untold, in = h.told&toldGone == 0, h.relay
 			keeps, second = h.reset()
@@ -310,10 +310,10 @@ func (r *renewer) giveBack(h *Lock, token []byte, rest time.Duration, failure Fa
 	r.finish(over)
 }
 
-// removeLost removes the KeepAlives of a hold whose lock is lost. It calls end under h.mu, which ends the lock and
+// removeLost removes the KeepAlives of a hold whose lock, with that token, is lost. It calls end under h.mu, which ends the lock and
 // returns its KeepAlives. failure is the error of the round that has found the loss; if it is nil, the
 // KeepAlives report their own last renewal. The caller finishes the KeepAlives.
-func (r *renewer) removeLost(h *Lock, failure Failure, end func() *KeepAlive) (over []*KeepAlive) {
+func (r *renewer) removeLost(h *Lock, token []byte, failure Failure, end func() *KeepAlive) (over []*KeepAlive) {
 	// With mu held no renewal is encoded and not yet posted. Otherwise an Unlock, which would find no KeepAlives,
 	// could send its release in between.
 	r.mu.Lock()
@@ -323,7 +323,7 @@ func (r *renewer) removeLost(h *Lock, failure Failure, end func() *KeepAlive) (o
 	h.mu.Unlock()
 	now := r.core.Now()
 	return r.removeAll(keeps, func(k *KeepAlive) End {
-		if failure != nil {
+		if k.token = string(token); failure != nil {
 			k.failure = failure
 		}
 		return k.end(now)

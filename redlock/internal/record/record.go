@@ -41,7 +41,7 @@
 //	waited      outcome (text), detail (text), for how long (u)
 //	handed over fence (u), validity (u), hash of the token (8 bytes)
 //	let go      whether it was given back by the client itself (one byte), hash of the token (8 bytes)
-//	lost        outcome (text), detail (text)
+//	lost        outcome (text), detail (text), hash of the token (8 bytes; older records do not have it)
 //	left out    how many events of this client are missing (u), and how long before this the first of them happened (u)
 //	master,     phase (text), error (text), run id (text), by how much its clock is ahead (s), and how much more at
 //	asked       the most (u), its uptime (u), its place in Client.Masters plus 1 (u; older records do not have it)
@@ -169,7 +169,7 @@ type Event struct {
 	Asked    int
 	Holders  int    // how many can hold the lock at once: 0 for readers
 	Fence    uint64 // also of KindHandedOver
-	Token    uint64 // a hash; also of KindHandedOver and KindLetGo
+	Token    uint64 // a hash; also of KindHandedOver, KindLetGo and KindLost, of which it is 0 if that is not known
 	Keys     []string
 	Votes    []Vote
 
@@ -473,6 +473,9 @@ func (d *decoder) event(body []byte) (*Event, bool) {
 		e.GivenBack, e.Token = d.byte() > 0, d.hash()
 	case KindLost:
 		e.Outcome, e.Detail = d.text(), d.text()
+		if len(d.body) > 0 {
+			e.Token = d.hash()
+		}
 	case KindDropped:
 		e.Dropped, e.Began = d.u(), d.boot-d.d()
 	case KindMaster, KindAsked:
