@@ -530,7 +530,11 @@ func (x *following) event(e *record.Event, seen map[sight]record.Event) {
 			h.sureBy = e
 		}
 	case record.KindLost:
-		if h := lostOf(x.open[key], at); h != nil && e.Outcome != "closed" && e.Outcome != "max_lifetime" {
+		h := x.holds[e.Token]
+		if e.Token == 0 {
+			h = lostOf(x.open[key], *x.gaps, at)
+		}
+		if h != nil && h.mayBeLost() && !h.told && e.Outcome != "closed" && e.Outcome != "max_lifetime" {
 			h.Told, h.Detail, h.Revoked, h.told = at, e.Detail, e.Outcome == "revoked", true
 			if h.sureBy == nil {
 				h.sureBy = e
@@ -563,13 +567,15 @@ func (h *Hold) settle() {
 	}
 }
 
-// lostOf returns the hold of a key that a party was told of as lost. The record does not name it: it is the one that was taken
-// last, and of several that one party may have at once, the one whose validity ends next to that.
-func lostOf(open []*Hold, at time.Time) (best *Hold) {
+// lostOf returns the hold of a key that a party was told of as lost, if the record does not name it. It is one of which a round has found
+// that; otherwise the one that was taken last, and of several that one party may have at once, the one whose validity ends next to that. If
+// events are missing since, it may be one of which the record knows nothing.
+func lostOf(open []*Hold, gaps int, at time.Time) (best *Hold) {
+	found := func(h *Hold) bool { return h.Failed != nil && !h.told }
 	for _, h := range open {
 		switch {
-		case !h.mayBeLost():
-		case best == nil, best.Holders == 1 && h.Taken.After(best.Taken),
+		case !h.mayBeLost(), h.gaps != gaps, h.told && h.Holders != 1, best != nil && found(best) && !found(h):
+		case best == nil, found(h) && !found(best), best.Holders == 1 && h.Taken.After(best.Taken),
 			best.Holders != 1 && h.Until.Sub(at).Abs() < best.Until.Sub(at).Abs():
 			best = h
 		}
@@ -582,7 +588,7 @@ const maxOpen = 256
 
 // mayBeLost reports whether a party can still be told that a hold is lost.
 func (h *Hold) mayBeLost() bool {
-	return h.letGo.IsZero() && h.End != Released && h.End != HandedOver && (h.End != Lost || h.Failed != nil)
+	return h.letGo.IsZero() && h.End != Released && h.End != HandedOver
 }
 
 func minTime(a, b time.Time) time.Time {

@@ -133,7 +133,9 @@ func encode(e *record.Event, since time.Duration) []byte {
 	case record.KindDropped:
 		b = u(u(b, e.Dropped), uint64(e.Boot-e.Began))
 	case record.KindLost:
-		b = text(text(b, e.Outcome), e.Detail)
+		if b = text(text(b, e.Outcome), e.Detail); e.Token != 0 {
+			hash()
+		}
 	case record.KindWaited:
 		b = u(text(text(b, e.Outcome), e.Detail), uint64(e.Waited))
 	case record.KindMaster, record.KindAsked:
@@ -367,6 +369,45 @@ func TestAReleaseIsOfTheOneThatHasLetGo(t *testing.T) {
 			losses := ofMatter(tellOf(lost), story.Loss)
 			require.Len(t, losses, 1)
 			require.Equal(t, record.OpRenew, losses[0].Grounds[0].Event.Op)
+		})
+	}
+}
+
+// A loss is that of the lock that it names. Older records do not name it.
+func TestALossIsOfTheLockThatItNames(t *testing.T) {
+	t.Parallel()
+	of := func(e record.Event, token uint64, holders int) record.Event {
+		e.Token, e.Holders = token, holders
+		return e
+	}
+	for name, w := range map[string]struct {
+		events []record.Event
+		gap    int
+		lost   []uint64 // tokens
+	}{
+		"of two permits":             {join(of(took(1, 1), 1, 3), of(took(2, 2), 2, 3), of(lostAt(5), 2, 0)), 0, []uint64{2}},
+		"another is taken meanwhile": {join(took(1, 1), took(4, 2), of(lostAt(4.1), 1, 0)), 0, []uint64{1}},
+		"it is not in the record":    {join(took(1, 1), of(lostAt(14), 2, 0)), 0, nil},
+		"it is told twice":           {join(took(1, 1), took(12, 2), of(lostAt(15), 2, 0), of(lostAt(15.1), 2, 0)), 0, []uint64{2}},
+		"not named, a former one":    {join(took(1, 1), took(12, 2), lostAt(15)), 0, []uint64{2}},
+		"... and told twice":         {join(took(1, 1), took(12, 2), lostAt(15), lostAt(15.1)), 0, []uint64{2}},
+		"... and found by a round":   {join(took(1, 1), notHeld(3, record.OpRenew, 1, "nnn"), took(4, 2), lostAt(4.1)), 0, []uint64{1}},
+		"... and two are":            {join(took(1, 1), notHeld(3, record.OpRenew, 1, "nnn"), took(4, 2), lostAt(4.1), lostAt(5)), 0, []uint64{1, 2}},
+		"... and events are missing": {join(took(1, 1), lostAt(14)), 1, nil},
+		"... of two permits":         {join(of(took(1, 1), 1, 3), of(took(2, 2), 2, 3), lostAt(11.5), lostAt(11.6)), 0, []uint64{1, 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var lost []uint64
+			told := tellOf(forgery{name: "a", boot: "one", gap: w.gap}.of(t, w.events...), forgery{name: "b", boot: "one"}.of(t, took(12.5, 9), letGo(13, 9)))
+			for _, h := range told.Holds {
+				if !h.Told.IsZero() && h.End == story.Lost {
+					lost = append(lost, h.Token)
+				}
+			}
+			require.Equal(t, w.lost, lost)
+			if w.lost == nil {
+				require.Empty(t, ofMatter(told, story.Late))
+			}
 		})
 	}
 }
