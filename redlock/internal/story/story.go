@@ -613,7 +613,12 @@ func (x *following) round(r *Round, key string) {
 		if r.Outcome != "ok" {
 			return
 		}
-		x.add(&Hold{Key: key, Keys: r.Keys, Token: r.Token, Fence: r.Fence, Holders: r.Holders, From: r.From, Taken: r.At, Until: r.At.Add(r.Validity), First: r, Last: r})
+		until := r.At.Add(r.Validity)
+		if h != nil && h.First == nil && r.From.Before(h.From) { // the masters were asked again, which is told before
+			h.First, h.From, h.Taken, h.Until, h.Fence = r, r.From, r.At, laterTime(h.Until, until), cmp.Or(r.Fence, h.Fence)
+			return
+		}
+		x.add(&Hold{Key: key, Keys: r.Keys, Token: r.Token, Fence: r.Fence, Holders: r.Holders, From: r.From, Taken: r.At, Until: until, First: r, Last: r})
 	case record.OpExtend, record.OpRenew, record.OpRecheck:
 		switch {
 		case r.Outcome == "ok" && h == nil: // it was taken elsewhere, or before the record begins

@@ -373,6 +373,18 @@ func TestAReleaseIsOfTheOneThatHasLetGo(t *testing.T) {
 	}
 }
 
+// Who takes a lock while a group fails over asks its masters again before it is told that it has the lock.
+func TestALockThatWasRecheckedIsOne(t *testing.T) {
+	t.Parallel()
+	told := tellOf(forgery{name: "a"}.of(t, did(1.2, record.OpRecheck, 1), fenced(1, 1, 7), letGo(5, 1), did(5.1, record.OpUnlock, 1), fenced(6, 1, 8))) // with a token of its own
+	require.Len(t, told.Holds, 2)
+	h := told.Holds[0]
+	require.Equal(t, []time.Time{noon.Add(at(1)), noon.Add(at(11.2))}, []time.Time{h.Taken, h.Until})
+	require.Equal(t, story.Released, h.End)
+	require.EqualValues(t, 7, h.Fence)
+	require.NotNil(t, h.First)
+}
+
 // A loss is that of the lock that it names. Older records do not name it.
 func TestALossIsOfTheLockThatItNames(t *testing.T) {
 	t.Parallel()
