@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock/internal/defaults"
 	"github.com/redburst/redburst/redlock/internal/quorum"
 	"github.com/redburst/redburst/redlock/internal/record"
@@ -173,7 +174,8 @@ func restart(seen []*Seen, yes, by *Round, roams bool) (restarted, same bool, pr
 
 // roams reports whether a master is whoever sentinels, or the nodes of a cluster, say that it is.
 func roams(master string) bool {
-	return strings.HasPrefix(master, "sentinel://") || strings.HasPrefix(master, "cluster://")
+	a, err := conn.ParseAddress(master)
+	return err == nil && (a.Group() != "" || a.Cluster())
 }
 
 // metBy returns what the party of a round had seen of the master's process on the connection that the round went by; nil if that is not

@@ -220,8 +220,12 @@ func TestListsWhoseMajoritiesMeetAreNotAccused(t *testing.T) {
 // A server whose place another has taken lives on. Who has seen it later does not say which of them was asked in between.
 func TestTheServerBeforeAFailoverIsNoWitness(t *testing.T) {
 	t.Parallel()
-	for scheme, cause := range map[string]story.Cause{"": story.Deleted, "cluster://": story.Unknown, "sentinel://": story.Unknown} {
-		all := []string{scheme + "a:1", scheme + "b:1", scheme + "c:1"}
+	for form, cause := range map[string]story.Cause{"%s:1": story.Deleted, "cluster://%s:1": story.Unknown, "clusters://%s:1": story.Unknown,
+		"sentinel://%s:1/g": story.Unknown, "sentinels://%s:1/g": story.Unknown} {
+		var all []string
+		for _, host := range []string{"a", "b", "c"} {
+			all = append(all, fmt.Sprintf(form, host))
+		}
 		each := func(one func(string) record.Event) (events []record.Event) {
 			for _, addr := range all {
 				events = append(events, one(addr))
