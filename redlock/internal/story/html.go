@@ -275,6 +275,7 @@ type pageHold struct {
 	Ended   int64  `json:"ended"`
 	Told    int64  `json:"told,omitempty"`
 	How     End    `json:"how"`
+	Gap     bool   `json:"gap,omitempty"`          // events are missing: what became of it is not known
 	Fence   uint64 `json:"fence,omitempty,string"` // a script's numbers have 53 bits
 	Holders int    `json:"holders"`
 	Detail  int    `json:"detail,omitempty"`
@@ -540,7 +541,7 @@ func (d *pageData) add(x drawable, key string) {
 	case x.hold != nil:
 		h := x.hold
 		p := pageHold{Keys: d.places(h.Party.ofOne(h.names(), key)), Party: d.parties[h.Party], From: d.time(h.From), At: d.seenAt(h.Taken), Until: d.time(h.Until),
-			Ended: d.time(h.Ended), How: h.End, Fence: h.Fence, Holders: h.Holders, Detail: d.text(h.Detail), pageVotes: d.votes(h.First)}
+			Ended: d.time(h.Ended), How: h.End, Gap: h.gap, Fence: h.Fence, Holders: h.Holders, Detail: d.text(h.Detail), pageVotes: d.votes(h.First)}
 		if h.End != Open {
 			d.seenAt(h.Ended)
 		}

@@ -128,6 +128,7 @@ func TestTwoAtOnceAreToldIfBothReliedOnIt(t *testing.T) {
 		"it lets go before":                       {join(took(1, 1), letGo(3, 1), met(20, "a:1", 0)), 0, 0, 0},
 		"its record ends before":                  {join(took(1, 1), did(2, record.OpRenew, 1)), 0, 0, 0},
 		"its record has a gap":                    {join(took(1, 1), met(8, "a:1", 0)), 1, 0, 0},
+		"it renews it after the gap":              {join(took(1, 1), did(3, record.OpRenew, 1), met(8, "a:1", 0)), 1, 0, 1},
 		"its record goes on, and says nothing":    {join(took(1, 1), met(8, "a:1", 0)), 0, 0, 1},
 		"it has a gap, and shows later it had it": {join(took(1, 1), letGo(5, 1)), 1, 1, 0},
 	} {

@@ -195,7 +195,7 @@ type Hold struct {
 	letGo       time.Time           // zero if the record does not say
 	before      bool                // the client gave it back as it was lost, a little before its record says so
 	unlocked    bool                // its holder has let it go, and not the client
-	gap         bool                // events are missing from the record while it goes on, and its end is not there
+	gap         bool                // events are missing from the record since the last that it has of it
 	gaps        int                 // how many there were before it
 	Revoked     bool
 }
@@ -485,7 +485,7 @@ func (s *Story) follow(t *tape) {
 				h.Told = h.letGo
 				h.end(Released, h.letGo)
 			}
-			h.gap = h.End == Open && h.gaps < gaps
+			h.gap = h.End == Open && h.known() < gaps
 			if h.End == Open && !h.Until.After(t.end()) {
 				h.end(Expired, h.Until)
 			} else if h.End == Open {
@@ -553,6 +553,14 @@ func (x *following) event(e *record.Event, seen map[sight]record.Event) {
 	case record.KindMaster, record.KindAsked:
 		s.Masters = append(s.Masters, &Seen{Event: e, Party: p, At: at, gaps: *x.gaps, fresh: fresh(seen, e)})
 	}
+}
+
+// known is how many gaps there were before the last that the record has of it.
+func (h *Hold) known() int {
+	if h.Last != nil {
+		return max(h.gaps, h.Last.gaps)
+	}
+	return h.gaps
 }
 
 // settle says until when a holder shows that it relied on its lock.

@@ -501,6 +501,11 @@ func TestEventsThatWereLeftOutAreAGap(t *testing.T) {
 		require.Equal(t, []int{0, map[bool]int{false: 1}[left]}, []int{certain, maybe}, told.Findings)
 		gaps := causes(told, story.Gap)
 		require.Len(t, gaps, map[bool]int{true: 1}[left])
+		ended := tellOf(forgery{name: "first", boot: "one"}.of(t, append(events, met(20, "a:1", 0))...))
+		for _, told := range []*story.Story{told, ended} {
+			require.Equal(t, left, strings.Contains(fmt.Sprint(told.Of("k")), "Events are missing: whether it has"))
+			require.Equal(t, left, strings.Contains(string(told.HTML("k")), `"gap":true`))
+		}
 		if left {
 			require.Contains(t, fmt.Sprint(told.Findings), "100 events of first are missing in the record")
 			require.Contains(t, strings.Join(told.Who(), "\n"), "100 events before or amid these are not in it")

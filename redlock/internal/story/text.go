@@ -85,14 +85,22 @@ func (s *Story) Of(key string) (all []Line) {
 			}
 			add(h.Ended, "%s releases it, after %s%s.", h.Party.Name, Short(h.Ended.Sub(h.Taken)), but)
 		case Expired:
-			add(h.Ended, "The validity of %s's lock ends. It has not released it.", h.Party.Name)
+			then := "It has not released it."
+			if h.gap {
+				then = "Events are missing: whether it has released it before is not known."
+			}
+			add(h.Ended, "The validity of %s's lock ends. %s", h.Party.Name, then)
 		case Lost:
 			if h.outlived() {
 				add(h.Ended, "The validity of %s's lock ends.", h.Party.Name)
 			}
 			add(laterTime(h.Told, h.Ended), "%s learns that its lock is lost.", h.Party.Name)
 		case Open:
-			add(h.Party.last, "The record of %s ends. By then it has the lock, until %s at the latest.", h.Party.Name, h.Until.Format(clockFormat))
+			then := "By then it has the lock"
+			if h.gap {
+				then = "Events are missing: whether it has the lock by then is not known. It has it"
+			}
+			add(h.Party.last, "The record of %s ends. %s, until %s at the latest.", h.Party.Name, then, h.Until.Format(clockFormat))
 		}
 	}
 	for _, w := range s.Waits {

@@ -133,7 +133,8 @@ function tell(t) {
     const what = x.holders === 0 ? key + ' as a reader' : x.holders > 1 ? 'one of ' + x.holders + ' permits of ' + key : key;
     const how = new Map([['released', ', and released it'], ['lost', ', and lost it'], ['expired', ', until its validity ended'], ['handed over', ', and handed it over']]).get(x.how);
     const late = x.told > x.ended ? '. It was told ' + short(x.told - x.ended) + ' later' : '';
-    return name + ' had ' + what + ' for ' + (how ? short(x.ended - x.at) + how : short(x.ended - x.at) + ' at the most: the record ends before') + late + '.';
+    const most = ' at the most: ' + (x.gap ? 'events are missing, and what became of it is not known' : 'the record ends before');
+    return name + ' had ' + what + ' for ' + short(x.ended - x.at) + (how && !x.gap ? how : most) + late + '.';
   }
   case 'wait': return name + ' waited ' + short(x.to - x.from) + ' for ' + key + (x.said === 'ok' ? ', and took it.' : ', and did not get it: ' + said(x) + '.');
   case 'round': {
@@ -332,7 +333,7 @@ const looks = {
     const end = t ? Math.max(place(t.x.ended), from + 3) : to;
     g.fillStyle = colours.hold;
     g.fillRect(from, h / 2 - 6, end - from, 12);
-    if (t && !t.x.how) { // nobody knows when it ended
+    if (t && (!t.x.how || t.x.gap)) { // nobody knows when it ended
       for (let i = 0; i < 4; i++) g.clearRect(end - 4 * i - 2, h / 2 - 6, 2, 12);
     } else if (end - from > 4) {
       g.clearRect(end - 1, h / 2 - 6, 1, 12); // the next one may begin there
