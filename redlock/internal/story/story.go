@@ -752,7 +752,7 @@ func (s *Story) passed() {
 			continue
 		}
 		if r.Ended.Before(h.Ended) {
-			h.End, h.Ended = HandedOver, r.Ended
+			h.End, h.Ended, h.gap = HandedOver, r.Ended, false
 		}
 	}
 }
