@@ -58,7 +58,8 @@ type Finding struct {
 	Maybe   bool     // what the records do not say may be that there was nothing of the kind
 	Likely  bool     // the Cause fits, and another one may, too
 
-	alike string // of a Loss: those with the same may be of one fault
+	alike string  // of a Loss: those with the same may be of one fault
+	lost  []*Hold // whose loss it tells, if it is of another Matter; some may be nil
 }
 
 // A Ground is an event that shows what a Finding says.

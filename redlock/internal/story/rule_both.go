@@ -76,7 +76,8 @@ func (s *Story) overlap(key string, a, b *Hold) {
 	if a.reliesAt(b) == maybe && v.cause == Deleted {
 		v = verdict{cause: Unknown, why: fmt.Sprintf("%s had the key no more: somebody has released it who was given the lock, or has deleted it.", list(v.masters))}
 	}
-	f := s.find(b.Taken, Overlap, v.cause, key, "%s took %q while %s still had it%s.", b.Party.Name, key, a.Party.Name, together(a, b))
+	had, first := together(a, b)
+	f := s.find(b.Taken, Overlap, v.cause, key, "%s took %q while %s still had it%s.", b.Party.Name, key, a.Party.Name, had)
 	f.Holds, f.Masters, f.Likely = []*Hold{a, b}, v.masters, v.likely
 	f.Grounds = append(append(append(ground(a.Last), a.shown()...), ground(b.first())...), v.grounds...)
 	if a.reliesAt(b) == maybe {
@@ -89,6 +90,17 @@ func (s *Story) overlap(key string, a, b *Hold) {
 		f.doubt("But records have the beginning of so long a key alone: these may be two.")
 	}
 	f.Text += " Why: " + v.why
+	if !f.Maybe {
+		f.lost = []*Hold{first, v.lostBy(a, b)}
+	}
+}
+
+// lostBy returns a hold if its loss is what a verdict tells: masters had given it to another, and it was not renewed since.
+func (v verdict) lostBy(h, other *Hold) *Hold {
+	if len(v.masters) == 0 || h.Last != nil && h.Last.At.After(other.Taken) {
+		return nil
+	}
+	return h
 }
 
 // doubt says what could be otherwise.
@@ -103,9 +115,9 @@ const maxName = 1 << 10
 // apart is said of what is about two clocks that nothing puts together.
 const apart = "That is so only if the wall clocks of both are right: their records have no master in common by which to put them together."
 
-// together says for how long two had a lock, as far as both show it.
-func together(a, b *Hold) string {
-	first := a
+// together says for how long two had a lock, as far as both show it. It returns whose end it names; nil if it names none.
+func together(a, b *Hold) (text string, first *Hold) {
+	first = a
 	if b.sure.Before(a.sure) {
 		first = b
 	}
@@ -113,11 +125,11 @@ func together(a, b *Hold) string {
 	words := map[End]string{Released: " released it", Lost: " was told that it is lost", HandedOver: " handed it over"}[first.End]
 	switch d := at.Sub(b.Taken); {
 	case d <= 0:
-		return ""
+		return "", nil
 	case words == "":
-		return fmt.Sprintf(": both had it for %s at the least", Short(d))
+		return fmt.Sprintf(": both had it for %s at the least", Short(d)), nil
 	default:
-		return fmt.Sprintf(": both had it for %s, until %s%s", Short(d), first.Party.Name, words)
+		return fmt.Sprintf(": both had it for %s, until %s%s", Short(d), first.Party.Name, words), first
 	}
 }
 
@@ -171,6 +183,9 @@ func (s *Story) tooMany(key string, active []*Hold, b *Hold) {
 		f.doubt(apart)
 	}
 	f.Text += " Why: " + v.why
+	if !f.Maybe {
+		f.lost = []*Hold{v.lostBy(others[0], b)}
+	}
 }
 
 // whyGranted says why b was given what a had.

@@ -23,7 +23,7 @@ func (s *Story) wentOn(key string, a, b *Hold) {
 	f := s.find(b.Taken, Late, Frozen, key, "%s took %q after %s's lock had ended. But %s noticed its end only %s later: its process stood still (it was stopped, or its machine was, or it "+
 		"collected garbage), or it did not look at its context. Whatever %s has written after %s came too late, and may have undone what %s did. Write with the lock's fence (WithFence), so that late writes are refused.",
 		b.Party.Name, key, a.Party.Name, a.Party.Name, Short(a.Told.Sub(a.Until)), a.Party.Name, a.Until.Format(clockFormat), b.Party.Name)
-	f.Holds = []*Hold{a, b}
+	f.Holds, f.lost = []*Hold{a, b}, []*Hold{a}
 	f.Grounds = append(append(ground(a.Last), a.shown()...), ground(b.first())...)
 	if !a.told {
 		f.doubt("That is so only if it relied on its lock until it let go: nothing told it of the end.")

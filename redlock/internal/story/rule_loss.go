@@ -20,10 +20,8 @@ import (
 func (s *Story) judgeLosses() {
 	told := map[*Hold]bool{} // by a finding that says more
 	for _, f := range s.Findings {
-		for i, h := range f.Holds {
-			if f.Matter == Overlap && !f.Maybe || f.Matter == Late && i == 0 {
-				told[h] = true
-			}
+		for _, h := range f.lost {
+			told[h] = true
 		}
 	}
 	for _, h := range s.Holds {

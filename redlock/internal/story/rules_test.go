@@ -154,6 +154,34 @@ func TestTwoAtOnceAreToldIfBothReliedOnIt(t *testing.T) {
 	}
 }
 
+// What two at once tells of a loss is not told again. Another loss of either is.
+func TestALossOfOneOfTwoIsToldOnce(t *testing.T) {
+	t.Parallel()
+	begun, gone := known(met, 0.5, 0), join(letGo(7, 1), notHeld(7.001, record.OpUnlock, 1, "nnn"), known(asked, 7.1, 0))
+	shared := join(took(4, 2), letGo(6, 2), did(6.001, record.OpUnlock, 2))
+	for name, w := range map[string]struct {
+		a, b []record.Event
+		lost []string
+	}{
+		"until one was told":             {join(took(1, 1), lostAt(5)), shared, nil},
+		"as its masters had it no more":  {join(begun, took(1, 1), gone), shared, nil},
+		"... and it was renewed since":   {join(begun, took(1, 1), did(6.5, record.OpRenew, 1), gone), shared, []string{"a"}},
+		"the other, after that":          {join(took(1, 1), letGo(5, 1)), join(took(4, 2), did(7, record.OpRenew, 2), notHeld(8, record.OpRenew, 2, "nnn")), []string{"b"}},
+		"the other is the first to know": {join(took(1, 1), letGo(9, 1)), join(took(4, 2), notHeld(8, record.OpRenew, 2, "nnn")), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			told := tellOf(forgery{name: "a", boot: "one"}.of(t, w.a...), forgery{name: "b", boot: "one"}.of(t, w.b...))
+			certain, _ := overlaps(told)
+			require.Equal(t, 1, certain)
+			var lost []string
+			for _, f := range ofMatter(told, story.Loss) {
+				lost = append(lost, f.Holds[0].Party.Name)
+			}
+			require.Equal(t, w.lost, lost, told.Findings)
+		})
+	}
+}
+
 // A key of two databases is two locks.
 func TestTwoDatabasesAreTwoLocks(t *testing.T) {
 	t.Parallel()
