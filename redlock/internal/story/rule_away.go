@@ -28,16 +28,21 @@ func (s *Story) judgeMasters() {
 		addr  string
 	}
 	since := map[view]absence{}
+	closed := map[*Party]*Seen{} // of one that is not connected, Close tells nothing
 	var all []absent
 	for _, m := range s.Masters {
 		v := view{m.Party, m.Key}
 		if m.Kind != record.KindMaster {
 			continue
 		}
+		if closedWith(m) {
+			closed[m.Party] = m
+			continue
+		}
 		a := since[v]
 		up := m.Phase == "up"
 		switch {
-		case !up && a.was == nil && m.Phase != "dialing" && !closedWith(m) && !replaced(m):
+		case !up && a.was == nil && m.Phase != "dialing" && !replaced(m):
 			since[v] = absence{was: m}
 		case !up && a.was != nil && a.mute == nil && m.Phase == "quarantined":
 			since[v] = absence{a.was, m}
@@ -58,7 +63,11 @@ func (s *Story) judgeMasters() {
 		if a.mute != nil {
 			then = fmt.Sprintf(". From %s on it was connected, but had no vote, as it might have forgotten locks", a.mute.At.Format(clockFormat))
 		}
-		all = append(all, absent{absence: a, then: then})
+		x := absent{absence: a, then: then}
+		if c := closed[a.was.Party]; c != nil && !c.At.Before(a.was.At) {
+			x.last, x.suffix = c, ", until the client was closed"
+		}
+		all = append(all, x)
 	}
 	s.tellAbsences(all)
 }
@@ -73,7 +82,9 @@ type absent struct {
 // tellAbsences tells of absences. What several clients saw of one master at about the same time is one, and as long as the
 // longest.
 func (s *Story) tellAbsences(all []absent) {
-	slices.SortStableFunc(all, func(a, b absent) int { return a.was.At.Compare(b.was.At) })
+	slices.SortFunc(all, func(a, b absent) int {
+		return cmp.Or(a.was.At.Compare(b.was.At), cmp.Compare(a.was.Key, b.was.Key), cmp.Compare(a.was.Party.Name, b.was.Party.Name))
+	})
 	for len(all) > 0 {
 		first, long := all[0], time.Duration(0)
 		var by []string

@@ -434,6 +434,11 @@ func TestAMasterIsNotAwayAsItsClientEnds(t *testing.T) {
 	told := ofMatter(tellOf(forgery{name: "a"}.of(t, met(1, "a:1", 0), down(2, "mux: a:1: EOF"), down(4, "mux: it was replaced: by d:1"), met(9, "d:1", 0))), story.Away)
 	require.Len(t, told, 1)
 	require.Contains(t, told[0].Text, "for 2s, until its place was given to another")
+	closed := down(6, "mux: closed")
+	closed.Key = "b:1"
+	told = ofMatter(tellOf(forgery{name: "a"}.of(t, met(1, "a:1", 0), met(1, "b:1", 0), down(2, "mux: a:1: EOF"), closed, letGo(9, 1))), story.Away)
+	require.Len(t, told, 1)
+	require.Contains(t, told[0].Text, "for 4s, until the client was closed, as a saw it")
 }
 
 // A soundWorld is what three clients do who never have a lock at once: they take it in turn, renew it, let it go or let it end,
