@@ -2,6 +2,7 @@ package story
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,4 +39,14 @@ func TestManyWaitsAreOneSentence(t *testing.T) {
 	require.Len(t, of[many], 1)
 	require.Contains(t, of[many][0], "1000 long waits")
 	require.Contains(t, of[many][0], "18m19s")
+
+	for _, holders := range []int{0, 1, 2} {
+		s := &Story{found: map[subject]int{}, leftOut: map[Matter]int{}}
+		for i := range 6 {
+			s.Holds = append(s.Holds, &Hold{Party: holder, Key: "k", Holders: holders, Taken: at.Add(time.Duration(i) * time.Second), Ended: at.Add(time.Hour)})
+		}
+		s.Waits = []*Wait{{Party: few, Key: "k", From: at, To: at.Add(time.Minute), Outcome: "held"}}
+		s.judgeWaits(s.byKey(), 0)
+		require.Equal(t, holders == 1, strings.Contains(s.Findings[0].Text, "6 others had it, one after the other."), s.Findings[0].Text)
+	}
 }

@@ -42,6 +42,7 @@ func (s *Story) judgeWait(w *Wait, holds []*Hold, before string) {
 		return
 	}
 	var had []string
+	how := ", one after the other"
 	var got *Hold // what it waited for
 	for _, h := range holds {
 		if h.Party == w.Party && w.Outcome == "ok" && h.Taken.After(w.From) && !h.Taken.After(w.To) {
@@ -50,13 +51,16 @@ func (s *Story) judgeWait(w *Wait, holds []*Hold, before string) {
 	}
 	for _, h := range holds {
 		if h != got && h.Taken.Before(w.To) && h.Ended.After(w.From) {
+			if h.Holders != 1 { // readers, and permits
+				how = ""
+			}
 			had = append(had, fmt.Sprintf("%s had it for %s", h.Party.Name, Short(minTime(w.To, h.Ended).Sub(laterTime(w.From, h.Taken)))))
 		}
 	}
 	who := ""
 	switch n := len(had); {
 	case n > 5:
-		who = fmt.Sprintf(" Meanwhile %d others had it, one after the other.", n)
+		who = fmt.Sprintf(" Meanwhile %d others had it%s.", n, how)
 	case n > 0:
 		who = fmt.Sprintf(" Meanwhile %s.", list(had))
 	case w.HeldBy != "" && w.Outcome == "held":
