@@ -28,6 +28,9 @@ func (s *Story) wentOn(key string, a, b *Hold) {
 	if !a.told {
 		f.doubt("That is so only if it relied on its lock until it let go: nothing told it of the end.")
 	}
+	if a.toldGaps != a.known() {
+		f.doubt("That is so only if nobody had renewed it meanwhile: events are missing before " + a.Party.Name + " noticed.")
+	}
 	if a.Party.Clock.root != b.Party.Clock.root {
 		f.doubt(apart)
 	}

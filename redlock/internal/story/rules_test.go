@@ -399,17 +399,22 @@ func TestAClockIsReadOnceInAConnection(t *testing.T) {
 func TestGoingOnIsToldIfItWas(t *testing.T) {
 	t.Parallel()
 	b := forgery{name: "b", boot: "one"}.of(t, took(12, 2), letGo(13, 2))
+	late := lostAt(14)
+	late.Token = 1
 	for name, w := range map[string]struct {
 		events       []record.Event
+		gap          int
 		found, maybe bool
 	}{
-		"told late":             {join(took(1, 1), lostAt(14)), true, false},
-		"lets go late":          {join(took(1, 1), letGo(14, 1), did(14.001, record.OpUnlock, 1)), true, true},
-		"told before":           {join(took(1, 1), lostAt(10.9)), false, false},
-		"another has it before": {join(took(1, 1), lostAt(11.5)), false, false},
+		"told late":               {join(took(1, 1), late), 0, true, false},
+		"told late, behind a gap": {join(took(1, 1), late), 1, true, true},
+		"taken behind a gap":      {join(met(0.5, "a:1", 0), took(1, 1), late), 1, true, false},
+		"lets go late":            {join(took(1, 1), letGo(14, 1), did(14.001, record.OpUnlock, 1)), 0, true, true},
+		"told before":             {join(took(1, 1), lostAt(10.9)), 0, false, false},
+		"another has it before":   {join(took(1, 1), lostAt(11.5)), 0, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			late := ofMatter(tellOf(forgery{name: "a", boot: "one"}.of(t, w.events...), b), story.Late)
+			late := ofMatter(tellOf(forgery{name: "a", boot: "one", gap: w.gap}.of(t, w.events...), b), story.Late)
 			require.Equal(t, w.found, len(late) == 1)
 			for _, f := range late {
 				require.Equal(t, w.maybe, f.Maybe, f.Text)

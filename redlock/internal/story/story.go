@@ -191,6 +191,7 @@ type Hold struct {
 	voters      []string            // the masters of these
 	sure        time.Time           // until when its party shows that it relied on it: until then at the least
 	sureBy      *record.Event       // ... by this; nil if it is by Last
+	toldGaps    int                 // how many gaps there were before what Told is of
 	told        bool                // its party was told of the loss, so that it has given back what was left of it
 	letGo       time.Time           // zero if the record does not say
 	before      bool                // the client gave it back as it was lost, a little before its record says so
@@ -527,7 +528,7 @@ func (x *following) event(e *record.Event, seen map[sight]record.Event) {
 	case record.KindLetGo:
 		if h := x.holds[e.Token]; h != nil && h.End == Open && !(e.GivenBack && at.After(h.Until)) {
 			h.letGo, h.unlocked = minTime(at, h.letGo), h.unlocked || !e.GivenBack
-			h.sureBy = e
+			h.sureBy, h.toldGaps = e, *x.gaps
 		}
 	case record.KindLost:
 		h := x.holds[e.Token]
@@ -535,7 +536,7 @@ func (x *following) event(e *record.Event, seen map[sight]record.Event) {
 			h = lostOf(x.open[key], *x.gaps, at)
 		}
 		if h != nil && h.mayBeLost() && !h.told && e.Outcome != "closed" && e.Outcome != "max_lifetime" {
-			h.Told, h.Detail, h.Revoked, h.told = at, e.Detail, e.Outcome == "revoked", true
+			h.Told, h.Detail, h.Revoked, h.told, h.toldGaps = at, e.Detail, e.Outcome == "revoked", true, *x.gaps
 			if h.sureBy == nil {
 				h.sureBy = e
 			}
@@ -663,7 +664,7 @@ func (h *Hold) lost(r *Round, at time.Time) {
 		h.Detail = cmp.Or(h.Detail, r.Detail)
 	}
 	if h.Told.IsZero() {
-		h.Told = r.At
+		h.Told, h.toldGaps = r.At, r.gaps
 	}
 	h.end(Lost, at)
 	h.Ended = minTime(h.Ended, at) // a context is told after the round
