@@ -557,7 +557,10 @@ func (d *pageData) add(x drawable, key string) {
 		d.Rounds = append(d.Rounds, pageRound{d.places(r.Party.ofOne(r.names(), key)), d.parties[r.Party], d.time(r.From), d.seenAt(r.At), r.Op, r.Outcome, d.text(r.Detail), d.votes(r)})
 	case x.seen != nil:
 		m := x.seen
-		p := pageSeen{Master: d.master(m.Key), Party: d.parties[m.Party], At: d.seenAt(m.At), Run: d.text(m.RunID), Err: d.text(reason(m.Err, m.Key))}
+		p := pageSeen{Master: d.master(m.Key), Party: d.parties[m.Party], At: d.seenAt(m.At), Err: d.text(reason(m.Err, m.Key))}
+		if m.alive() { // the end of a connection repeats which process it was with
+			p.Run = d.text(m.RunID)
+		}
 		if m.Kind == record.KindMaster {
 			p.Phase = m.Phase
 			if closedWith(m) || replaced(m) {

@@ -49,7 +49,7 @@ type pageData struct {
 	Holds  []struct{ At int64 }
 	Waits  []struct{}
 	Rounds []struct{ At int64 }
-	Seen   []struct{}
+	Seen   []struct{ Run int }
 	Both   []struct{ From, To int64 }
 }
 
@@ -111,6 +111,20 @@ func TestPageHasTheSentences(t *testing.T) {
 	}
 	require.Equal(t, []string{"k"}, dataOf(t, page).Keys)
 	require.Contains(t, textOf(told.HTML("none")), `Nobody has held or wanted "none" here.`)
+}
+
+// The end of a connection, which may be told late, is no sign of a process that was there before.
+func TestPageHasAProcessWhereItIsAlive(t *testing.T) {
+	t.Parallel()
+	again := asked(3, "a:1", 0)
+	again.RunID = "another"
+	late := met(3.1, "a:1", 0)
+	late.Phase = "down"
+	d := dataOf(t, tellOf(forgery{name: "a"}.of(t, met(1, "a:1", 0), again, late)).HTML(""))
+	require.Len(t, d.Seen, 3)
+	require.NotZero(t, d.Seen[0].Run)
+	require.NotZero(t, d.Seen[1].Run)
+	require.Zero(t, d.Seen[2].Run)
 }
 
 // A key can be any text, and so can an owner.

@@ -147,7 +147,8 @@ function tell(t) {
   }
   case 'phase': return data.masters[x.master] + ' was ' + x.phase + ' for ' + short(t.to - t.from) + ', as ' + name + ' sees it' + (x.err ? ' (' + data.texts[x.err] + ')' : '') + '.';
   case 'asked': return name + ' asked ' + data.masters[x.master] + ' who it is' + (x.err ? ': ' + data.texts[x.err] : '') + '.';
-  case 'restart': return data.masters[x.master] + ' is another process than before, as ' + name + ' sees it: its server was restarted.';
+  case 'restart': return data.masters[x.master] + ' is another process than before, as ' + name + ' sees it: its server was restarted' +
+    (/^(sentinel|cluster)s?:/.test(data.masters[x.master]) ? ', or another server took the place.' : '.');
   case 'vote': return 'It gave ' + name + ' no vote: ' + (data.texts[t.error] || 'without a reason') + '.';
   }
 }
