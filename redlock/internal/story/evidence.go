@@ -3,6 +3,7 @@ package story
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -20,13 +21,35 @@ import (
 //	its clock moved    by as much as the key had left to live
 //	it was deleted     if it is the same process, and its clock did not move
 
-// watch puts what was seen of each master together.
+// watch puts what was seen of each master together. Two addresses at which the same processes were seen, and no other, are of one server.
 func (s *Story) watch() {
-	s.seenOf = map[string][]*Seen{}
+	runs := map[string]map[string]bool{}
 	for _, m := range s.Masters {
-		s.seenOf[m.Key] = append(s.seenOf[m.Key], m)
+		if m.alive() && runs[m.Key] == nil {
+			runs[m.Key] = map[string]bool{}
+		}
+		if m.alive() {
+			runs[m.Key][m.RunID] = true
+		}
+	}
+	s.seenOf, s.aliases = map[string][]*Seen{}, map[string]string{}
+	first := map[string]string{} // address, by the processes
+	for _, addr := range slices.Sorted(maps.Keys(runs)) {
+		all := strings.Join(slices.Sorted(maps.Keys(runs[addr])), " ")
+		if s.aliases[addr] = addr; roams(addr) {
+			continue
+		}
+		first[all] = cmp.Or(first[all], addr)
+		s.aliases[addr] = first[all]
+	}
+	for _, m := range s.Masters {
+		of := s.serverOf(m.Key)
+		s.seenOf[of] = append(s.seenOf[of], m)
 	}
 }
+
+// serverOf is one address for each server, as far as its processes are known.
+func (s *Story) serverOf(addr string) string { return cmp.Or(s.aliases[addr], addr) }
 
 // A ballot is what a master has said in a round on a hold.
 type ballot struct {
@@ -100,7 +123,7 @@ func (s *Story) fate(x gone) fate {
 	if left <= tolerated+allowed(yes.TTL) {
 		return fate{cause: Ended, grounds: ground(yes)}
 	}
-	seen := s.seenOf[x.master]
+	seen := s.seenOf[s.serverOf(x.master)]
 	if !s.spend(3 * len(seen)) {
 		return fate{cause: Unknown, missing: "there is too much in the records to say more"}
 	}

@@ -197,14 +197,24 @@ func (s *Story) whyGranted(a, b *Hold) verdict {
 	if !s.spend(2*a.work() + len(first.Votes)*len(first.Votes)) {
 		return verdict{cause: Unknown, why: tooMuch}
 	}
-	had := a.yesAll(first.At)
-	both := intersect(had, first.Yes())
+	had, granted := a.yesAll(first.At), first.Yes()
+	var both []string // by a's names
+	for _, m := range had {
+		if slices.ContainsFunc(granted, func(n string) bool { return s.serverOf(n) == s.serverOf(m) }) {
+			both = append(both, m)
+		}
+	}
 	if len(both) == 0 { // no master has done what none may do
 		if s.apart(a.Party, b.Party) {
-			return verdict{cause: TwoLists, why: fmt.Sprintf("they have two lists of masters, so that a majority of one need not have a master of the other's: %s has %s, and %s has %s. Give all clients the same list.",
+			v := verdict{cause: TwoLists, why: fmt.Sprintf("they have two lists of masters, so that a majority of one need not have a master of the other's: %s has %s, and %s has %s. Give all clients the same list.",
 				a.Party.Name, list(a.Party.listAt(first.Boot)), b.Party.Name, list(b.Party.listAt(first.Boot)))}
+			if !s.knowsAll(a.Party) || !s.knowsAll(b.Party) {
+				v.likely = true
+				v.why += " That is so only if they are not names of the same servers: who each of these is, the records do not say (INFO is denied, or what was seen of it is not in them)."
+			}
+			return v
 		}
-		return verdict{cause: Unknown, why: fmt.Sprintf("no master said yes to both, as far as is known: %s did to %s, and %s to %s.", list(had), a.Party.Name, list(first.Yes()), b.Party.Name)}
+		return verdict{cause: Unknown, why: fmt.Sprintf("no master said yes to both, as far as is known: %s did to %s, and %s to %s.", list(had), a.Party.Name, list(granted), b.Party.Name)}
 	}
 	var lost []gone
 	for _, m := range both {

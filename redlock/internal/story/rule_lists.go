@@ -65,6 +65,11 @@ func (s *Story) servers(p *Party) map[string]bool {
 	return all
 }
 
+// knowsAll reports whether a process of each of a party's masters was seen.
+func (s *Story) knowsAll(p *Party) bool {
+	return !slices.ContainsFunc(p.Client.Masters, func(addr string) bool { return s.aliases[addr] == "" })
+}
+
 func (s *Story) unite(a, b string) {
 	if a, b = s.nameOf(a), s.nameOf(b); a != b {
 		s.names[b] = a

@@ -199,7 +199,7 @@ func (s *Story) hasSet(h *Hold, master string, by *Round) bool {
 // oneConnection reports whether two rounds of a party went to a master by the same connection.
 func (s *Story) oneConnection(master string, from, to *Round) bool {
 	var met *Seen
-	for _, m := range s.seenOf[master] {
+	for _, m := range s.seenOf[s.serverOf(master)] {
 		switch {
 		case m.Party != from.Party || m.Kind != record.KindMaster || m.At.After(to.At):
 		case !m.At.After(from.From):

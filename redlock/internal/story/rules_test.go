@@ -246,6 +246,37 @@ func TestListsWhoseMajoritiesMeetAreNotAccused(t *testing.T) {
 	}
 }
 
+// One server by two names is one. Where nobody has said who it is, that is not known.
+func TestAServerByTwoNamesIsOne(t *testing.T) {
+	t.Parallel()
+	of := func(name string, token uint64, at float64, masters ...string) (f forgery, events []record.Event) {
+		for i, addr := range masters {
+			e := met(0.5, addr, 0)
+			e.RunID = fmt.Sprint("run ", i)
+			events = append(events, e)
+		}
+		return forgery{name: name, boot: "one", about: func(a *record.About) { a.Clients[0].List, a.Clients[0].Masters = name, masters }},
+			join(events, took(at, token), letGo(at+4, token))
+	}
+	a, first := of("a", 1, 1, "a:1", "b:1", "c:1")
+	b, second := of("b", 2, 4, "x:1", "y:1", "z:1")
+	found := ofMatter(tellOf(a.of(t, first...), b.of(t, second...)), story.Overlap)
+	require.Len(t, found, 1)
+	require.Contains(t, found[0].Text, "a:1, b:1 and c:1 said yes to both.")
+	for from, likely := range []bool{false, true, true, true} { // of the second, some are not known
+		for i := range second[:3] {
+			second[i].RunID = fmt.Sprint("other ", i)
+			if i < from {
+				second[i].RunID = ""
+			}
+		}
+		found = ofMatter(tellOf(a.of(t, first...), b.of(t, second...)), story.Overlap)
+		require.Len(t, found, 1)
+		require.Equal(t, story.TwoLists, found[0].Cause)
+		require.Equal(t, likely, found[0].Likely, found[0].Text)
+	}
+}
+
 // A server whose place another has taken lives on. Who has seen it later does not say which of them was asked in between.
 func TestTheServerBeforeAFailoverIsNoWitness(t *testing.T) {
 	t.Parallel()

@@ -38,9 +38,10 @@ type Story struct {
 	Findings []Finding
 
 	tapes    []*tape
-	seenOf   map[string][]*Seen
-	roundsOf map[name][]*Round // attempts and releases, by key, by time
-	names    map[string]string // of servers, by their addresses
+	seenOf   map[string][]*Seen // by serverOf
+	aliases  map[string]string  // one address for each server, by those at which a process was seen
+	roundsOf map[name][]*Round  // attempts and releases, by key, by time
+	names    map[string]string  // of servers, by their addresses
 	found    map[subject]int
 	leftOut  map[Matter]int // findings
 	spent    int

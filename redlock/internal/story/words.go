@@ -3,7 +3,6 @@ package story
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -160,13 +159,4 @@ var outcomeWords = map[string]string{
 	"expired":   "the masters answered too late",
 	"second":    "the second lock failed",
 	"cancelled": "its context ended",
-}
-
-func intersect(a, b []string) (both []string) {
-	for _, x := range a {
-		if slices.Contains(b, x) {
-			both = append(both, x)
-		}
-	}
-	return both
 }
