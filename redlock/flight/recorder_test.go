@@ -147,7 +147,6 @@ func TestRecordSaysWhatAClientHasDone(t *testing.T) {
 	require.Equal(t, "held", refused.Outcome)
 	require.Equal(t, record.OpUnlock, unlock.Op)
 	require.Equal(t, lock.Token, unlock.Token)
-	require.Positive(t, unlock.Held)
 	waited := of(r, record.KindWaited)
 	require.Len(t, waited, 1)
 	require.Equal(t, "me", waited[0].Detail, "who has it")

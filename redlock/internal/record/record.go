@@ -164,7 +164,6 @@ type Event struct {
 	Began    time.Duration // since boot; 0 if no master was asked. Of KindDropped, when the first of the missing ones happened
 	Took     time.Duration
 	Validity time.Duration // also of KindHandedOver
-	Held     time.Duration
 	TTL      time.Duration
 	Asked    int
 	Holders  int    // how many can hold the lock at once: 0 for readers
@@ -440,8 +439,11 @@ func (d *decoder) event(body []byte) (*Event, bool) {
 		if asked {
 			e.Began = d.boot - e.Took
 		}
-		e.Validity, e.Held, e.TTL = d.d(), d.d(), d.d()
-		_, e.Asked, e.Holders = d.int(), d.int(), d.int() // the first is how many failures were told before
+		e.Validity = d.d()
+		d.u() // for how long it was held
+		e.TTL = d.d()
+		d.u() // how many failures were told before
+		e.Asked, e.Holders = d.int(), d.int()
 		e.Fence, e.Token = d.u(), d.hash()
 		if n := d.count(maxKeys); n > 0 {
 			e.Keys = make([]string, 0, n)

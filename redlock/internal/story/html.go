@@ -52,7 +52,11 @@ func (s *Story) HTML(key string) []byte {
 		LeftOut: d.leftOut(key),
 	}
 	p.addFindings(s, key, d)
-	if lines := s.Of(key); key != "" && len(lines) > 0 {
+	var lines []Line
+	if key != "" {
+		lines = s.Of(key)
+	}
+	if len(lines) > 0 {
 		x := pageSection{Head: "The story", All: true}
 		for _, l := range lines {
 			x.add(l, key, d)
@@ -182,12 +186,7 @@ func (s *Story) span(d *pageData) string {
 
 // order says by what the times of the records were put together.
 func (s *Story) order() (all []string) {
-	var clocks []*Clock
-	for _, p := range s.Parties {
-		if !slices.Contains(clocks, p.Clock) {
-			clocks = append(clocks, p.Clock)
-		}
-	}
+	clocks := s.clocks()
 	for i, c := range clocks {
 		if i == 0 {
 			all = append(all, fmt.Sprintf("All times are by the wall clock of %s.", s.whose(c)))
@@ -399,9 +398,7 @@ func (s *Story) drawables(key string) (all []drawable) {
 		}
 		return otherwise
 	}
-	of := func(p *Party, names ...string) bool {
-		return key == "" || slices.ContainsFunc(names, func(name string) bool { return p.ofKey(name, key) })
-	}
+	of := func(p *Party, names ...string) bool { return len(p.ofOne(names, key)) > 0 }
 	for _, h := range s.Holds {
 		if of(h.Party, h.names()...) {
 			all = append(all, drawable{rank: rank(h.names(), held[h], 0, 2, 3), at: h.Taken, hold: h})

@@ -100,7 +100,6 @@ type Clock struct {
 
 	root   *Clock        // the first one of those that masters have put together with this one
 	within time.Duration // by how much the clock can be wrong all the same
-	boot   string
 	origin time.Duration // the story's time, since 1970, less that since boot
 	ahead  map[string][]reading
 }
@@ -268,7 +267,7 @@ func (s *Story) read(source Source, clocks map[string]*Clock) {
 	boot := cmp.Or(about.Boot, source.Name)
 	c := clocks[boot]
 	if c == nil {
-		c = &Clock{Host: about.Host, boot: boot, origin: time.Duration(about.Began.UnixNano()) - about.BeganBoot, ahead: map[string][]reading{}}
+		c = &Clock{Host: about.Host, origin: time.Duration(about.Began.UnixNano()) - about.BeganBoot, ahead: map[string][]reading{}}
 		clocks[boot] = c
 	}
 	source.Record.Trim(maxEvents)
@@ -374,11 +373,11 @@ func (s *Story) name() {
 	}
 }
 
-// clocks returns those of the records, each once.
+// clocks returns those of the parties, each once.
 func (s *Story) clocks() (all []*Clock) {
-	for _, t := range s.tapes {
-		if !slices.Contains(all, t.clock) {
-			all = append(all, t.clock)
+	for _, p := range s.Parties {
+		if !slices.Contains(all, p.Clock) {
+			all = append(all, p.Clock)
 		}
 	}
 	return all

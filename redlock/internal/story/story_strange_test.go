@@ -107,7 +107,7 @@ func encode(e *record.Event, since time.Duration) []byte {
 	switch e.Kind {
 	case record.KindRound:
 		b = append(text(text(text(b, e.Op), e.Outcome), e.Detail), 1)
-		for _, n := range []uint64{uint64(e.Took), uint64(e.Validity), uint64(e.Held), uint64(e.TTL), 0, 3, uint64(e.Holders), e.Fence} {
+		for _, n := range []uint64{uint64(e.Took), uint64(e.Validity), 0, uint64(e.TTL), 0, 3, uint64(e.Holders), e.Fence} {
 			b = u(b, n)
 		}
 		hash()

@@ -73,7 +73,7 @@ func (s *Story) Of(key string) (all []Line) {
 		all = append(all, Line{At: at, Text: fmt.Sprintf(format, args...)})
 	}
 	for _, h := range s.Holds {
-		if !slices.ContainsFunc(h.names(), func(name string) bool { return h.Party.ofKey(name, key) }) {
+		if len(h.Party.ofOne(h.names(), key)) == 0 {
 			continue
 		}
 		add(h.Taken, "%s", h.begins())
@@ -152,7 +152,7 @@ func (s *Story) Of(key string) (all []Line) {
 		tell(p)
 	}
 	for _, f := range s.Findings {
-		if f.Key != "" && slices.ContainsFunc(s.Parties, func(p *Party) bool { return p.ofKey(f.Key, key) }) && f.Matter != Waiting ||
+		if s.Concerns(f, key) && f.Matter != Waiting ||
 			f.Key == "" && (f.Matter == Lists || f.Matter == Clocks || f.Matter == Away) {
 			all = append(all, Line{f.At, f.Text, true})
 		}
@@ -202,20 +202,6 @@ func (s *Story) Knows(key string) bool {
 	return slices.ContainsFunc(s.Holds, func(h *Hold) bool { return len(h.Party.ofOne(h.names(), key)) > 0 }) ||
 		slices.ContainsFunc(s.Rounds, func(r *Round) bool { return len(r.Party.ofOne(r.names(), key)) > 0 }) ||
 		slices.ContainsFunc(s.Waits, func(w *Wait) bool { return w.Party.ofKey(w.Key, key) })
-}
-
-// Keys returns the keys that somebody has held or wanted, as people know them.
-func (s *Story) Keys() (all []string) {
-	for _, h := range s.Holds {
-		for _, name := range h.names() {
-			all = append(all, strings.TrimPrefix(name, h.Party.Client.Prefix))
-		}
-	}
-	for _, r := range s.Rounds {
-		all = append(all, r.Key)
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
 }
 
 // Who says whose records these are.
