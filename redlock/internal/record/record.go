@@ -107,7 +107,9 @@ type About struct {
 
 // Encode returns the JSON, in so many bytes. What does not fit is left out, and that is said.
 func (a *About) Encode(most int) []byte {
-	for short := *a; ; {
+	short := *a
+	short.Host, short.Program = cut(a.Host), cut(a.Program)
+	for {
 		text, err := json.Marshal(short)
 		if err != nil {
 			panic(err) // it has nothing that cannot be encoded
@@ -119,6 +121,9 @@ func (a *About) Encode(most int) []byte {
 		short.Clients, short.LeftOut = short.Clients[:n], len(a.Clients)-n
 	}
 }
+
+// cut returns the beginning of a text, as much of it as an event has.
+func cut(text string) string { return text[:min(len(text), MaxText)] }
 
 // A Client is one whose events are in a record.
 type Client struct {

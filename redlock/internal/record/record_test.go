@@ -92,6 +92,13 @@ func TestFlightSeedsAreEvents(t *testing.T) {
 	require.Zero(t, r.Torn+r.BadPages)
 }
 
+// Whatever a process is called, there is room for who it is.
+func TestLongNamesAreCut(t *testing.T) {
+	t.Parallel()
+	a := &About{Host: strings.Repeat("<", 1<<16), Program: strings.Repeat("\xff", 1<<16), Clients: make([]Client, 3)}
+	require.LessOrEqual(t, len(a.Encode(AboutSize-16)), AboutSize-16)
+}
+
 // What a body claims is not believed.
 func TestBodyIsNotReadPastItsEnd(t *testing.T) {
 	t.Parallel()
