@@ -277,9 +277,15 @@ func (s *Story) judgeEnds() {
 		if n := len(all[g]); n > fewEndings {
 			before = fmt.Sprintf("%d locks on %q of %s were over before it was done with them. The longest: ", n, g.key, g.party.Name)
 		}
-		late := longest.Failed
-		f := s.find(longest.Until, Ending, "", g.key, "%s%s had %q for its whole validity, did not renew it, and asked for it again %s after that. Another could have taken it meanwhile. Use KeepAlive or Do, or a longer TTL.",
-			before, g.party.Name, g.key, Short(late.From.Sub(longest.Until)))
+		late, again := longest.Failed, ""
+		if longest.Last.Op != record.OpLock {
+			again = " again"
+		}
+		f := s.find(longest.Until, Ending, "", g.key, "%s%s had %q for its whole validity, did not renew it%s, and asked for it again %s after that. Another could have taken it meanwhile. Use KeepAlive or Do, or a longer TTL.",
+			before, g.party.Name, g.key, again, Short(late.From.Sub(longest.Until)))
+		if late.gaps != longest.known() {
+			f.doubt("That is so only if it was not renewed meanwhile: events are missing before that.")
+		}
 		f.Grounds = append(ground(longest.Last), ground(late)...)
 	}
 }

@@ -620,6 +620,31 @@ func TestALossSaysRenewedOnlyOfWhatWas(t *testing.T) {
 	}
 }
 
+// Likewise of who lets a lock end. What may be in a gap of the record is not sure.
+func TestAnEndingSaysRenewedOnlyOfWhatWas(t *testing.T) {
+	t.Parallel()
+	renewed := did(2, record.OpExtend, 1)
+	for name, w := range map[string]struct {
+		before []record.Event
+		gap    int
+		want   string
+		maybe  bool
+	}{
+		"never":          {join(took(1, 1)), 0, "did not renew it, and", false},
+		"once":           {join(took(1, 1), renewed), 0, "did not renew it again, and", false},
+		"behind a gap":   {join(took(1, 1), renewed), 1, "did not renew it again, and", false},
+		"before the gap": {join(took(1, 1), renewed), 2, "did not renew it again, and", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			events := join(w.before, letGo(14, 1), notHeld(14.001, record.OpUnlock, 1, "nnn"))
+			found := ofMatter(tellOf(forgery{name: "a", gap: w.gap}.of(t, events...)), story.Ending)
+			require.Len(t, found, 1)
+			require.Contains(t, found[0].Text, w.want)
+			require.Equal(t, w.maybe, found[0].Maybe, found[0].Text)
+		})
+	}
+}
+
 // One fault ends many locks, and is told once. Whatever may be another fault is told beside it.
 func TestLossesByOneFaultAreOneSentence(t *testing.T) {
 	t.Parallel()

@@ -325,6 +325,14 @@ func TestARecordSaysWhatItDoesNotHave(t *testing.T) {
 		require.NotEmpty(t, told.HTML(""))
 		require.Greater(t, told.Findings[0].At.Year(), 2000)
 	}
+	ended := noon.Add(time.Minute)
+	for want, about := range map[string]func(a *record.About){"to 12:01:00.000. 10 events before": func(a *record.About) { a.Ended = &ended },
+		"Nothing of it is in the record any more. 10 events before": func(*record.About) {}} {
+		other := took(1, 1)
+		other.Client = 1
+		told := tellOf(forgery{name: "a", gap: 1, about: about}.of(t, other, other))
+		require.Contains(t, told.Who()[0], want)
+	}
 }
 
 // An extension that meets its lock's release finds nothing, which is no loss. Its holder has let go by then.

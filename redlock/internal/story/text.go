@@ -210,12 +210,18 @@ func (s *Story) Who() (all []string) {
 		line := fmt.Sprintf("%s: process %d of %s on %s, from %s", p.Name, p.About.PID, p.About.Program, cmp.Or(p.About.Host, "an unknown host"),
 			p.Clock.at(p.About.BeganBoot).Format("2006-01-02 15:04:05.000"))
 		switch {
-		case p.About.Ended == nil && p.last.IsZero():
+		case p.About.Ended == nil && p.last.IsZero() && p.Skipped == 0:
 			line += ". It has recorded nothing"
+		case p.About.Ended == nil && p.last.IsZero():
+			line += ". Nothing of it is in the record any more"
 		case p.About.Ended == nil:
 			line += ", and it still went on, or was killed, after " + p.last.Format(clockFormat)
 		default:
-			line += " to " + p.last.Format(clockFormat)
+			last := p.last
+			if last.IsZero() {
+				last = p.Clock.at(p.About.BeganBoot + p.About.Ended.Sub(p.About.Began))
+			}
+			line += " to " + last.Format(clockFormat)
 		}
 		if p.Skipped > 0 {
 			line += fmt.Sprintf(". %s before or amid these are not in it", count(int(p.Skipped), "event"))
