@@ -124,7 +124,7 @@ func (s *Story) fate(x gone) fate {
 		return fate{cause: Ended, grounds: ground(yes)}
 	}
 	seen := s.seenOf[s.serverOf(x.master)]
-	if !s.spend(3 * len(seen)) {
+	if !s.spend(4 * len(seen)) {
 		return fate{cause: Unknown, missing: "there is too much in the records to say more"}
 	}
 	restarted, same, process, grounds := restart(seen, yes, by, roams(x.master))
@@ -139,7 +139,10 @@ func (s *Story) fate(x gone) fate {
 		}
 		return f
 	}
-	switch {
+	switch stood := stoodStill(seen, process, yes, by); {
+	case stood > 0 && stood+tolerated >= left*9/10:
+		return fate{cause: Unknown, missing: fmt.Sprintf("a clock since boot stood still for %s meanwhile, as its host slept or was paused, so that the key's time may have been over; "+
+			"or the host's wall clock and the master's were set", Short(stood))}
 	case !same:
 		return fate{cause: Unknown, missing: "whether it was restarted, the records do not say (INFO is denied, or what was seen of it is not in them)"}
 	case !known:
@@ -261,8 +264,38 @@ func (s *Story) moved(seen []*Seen, process string, yes, by *Round) (most time.D
 	return most, known, sure, grounds
 }
 
+// stoodStill is for how long the clock of one of two rounds has stood still while a process had a key, by what its host has read of the
+// process's clock.
+func stoodStill(seen []*Seen, process string, yes, by *Round) (most time.Duration) {
+	last := map[*Clock]*Seen{}
+	for _, m := range seen {
+		c := m.Party.Clock
+		if m.Ahead == 0 || m.RunID != process || !m.fresh || c != yes.Party.Clock && c != by.Party.Clock {
+			continue
+		}
+		if k := last[c]; k != nil && m.At.After(yes.From) && k.At.Before(by.At) {
+			most = max(most, slept(k, m))
+		}
+		last[c] = m
+	}
+	return most
+}
+
+// slept is for how long the clock since boot has stood still between two readings: the wall clock and the master's clock have both gone ahead
+// of it by as much. It is 0 if it has not, or if the readings are of two hosts.
+func slept(from, to *Seen) time.Duration {
+	by := jump(from.Event, to.Event)
+	if from.Party.Clock != to.Party.Clock || by < clockBound || (to.Ahead-from.Ahead).Abs() > slack+from.Within+to.Within {
+		return 0
+	}
+	return by
+}
+
 // gained is by how much a master's clock has certainly moved from one reading to the other.
 func (s *Story) gained(from, to *Seen) time.Duration {
+	if slept(from, to) > 0 {
+		return 0
+	}
 	most, least := s.masterAhead(to)+to.Within-s.masterAhead(from), s.masterAhead(to)-s.masterAhead(from)-from.Within
 	if from.Party.Clock != to.Party.Clock {
 		more := tolerance(from.Party.Clock, to.Party.Clock)

@@ -71,11 +71,11 @@ func jump(from, to *record.Event) time.Duration {
 // judgeJumps tells where the wall clock of a record was set.
 func (s *Story) judgeJumps(t *tape, p *Party) {
 	for _, j := range t.jumps {
-		what, moved := "forward", jump(j[0], j[1])
+		what, moved, or := "forward", jump(j[0], j[1]), ", or its clock since boot stood still for as long: it slept, or its machine was paused"
 		if moved < 0 {
-			what = "back"
+			what, or = "back", ""
 		}
-		f := s.find(p.Clock.at(j[1].Boot), Clocks, "", "", "The wall clock of %s (%s) was set %s by %s.", cmp.Or(p.Clock.Host, p.Source), p.Name, what, Short(moved))
+		f := s.find(p.Clock.at(j[1].Boot), Clocks, "", "", "The wall clock of %s (%s) was set %s by %s%s.", cmp.Or(p.Clock.Host, p.Source), p.Name, what, Short(moved), or)
 		f.Grounds = []Ground{{p, j[0]}, {p, j[1]}}
 	}
 }

@@ -357,6 +357,10 @@ func TestALossHasTheCauseThatItsRecordShows(t *testing.T) {
 		"a clock was set by too little":      {join(begun, took(2, 1), notHeld(5, record.OpRenew, 1, "nnn"), known(asked, 6, time.Second)), story.Deleted, abc, false},
 		"a clock was set before it was taken": {join(begun, known(asked, 1, time.Hour), took(2, 1), notHeld(5, record.OpRenew, 1, "nnn"), known(asked, 6, time.Hour)),
 			story.Deleted, abc, false},
+		"its host slept":                     {join(begun, took(2, 1), set(notHeld(5, record.OpRenew, 1, "nnn"), time.Hour), known(asked, 6, 0)), story.Unknown, nil, false},
+		"its host slept, but not for long":   {join(begun, took(2, 1), set(notHeld(5, record.OpRenew, 1, "nnn"), time.Second), known(asked, 6, 0)), story.Deleted, abc, false},
+		"its host slept before":              {join(begun, set(met(1, "a:1", 0), time.Hour), known(asked, 1.1, 0), took(2, 1), notHeld(5, record.OpRenew, 1, "nnn"), known(asked, 6, 0)), story.Deleted, abc, false},
+		"its wall clock alone was set":       {join(begun, took(2, 1), set(notHeld(5, record.OpRenew, 1, "nnn"), time.Hour), known(asked, 6, -time.Hour)), story.Deleted, abc, false},
 		"a clock was set back":               {join(known(met, 0.5, time.Hour), took(2, 1), notHeld(5, record.OpRenew, 1, "nnn"), known(asked, 6, time.Minute)), story.Deleted, abc, false},
 		"it restarted, as its uptime shows":  {join(begun, took(2, 1), notHeld(5, record.OpRenew, 1, "nnn"), up(another(known(asked, 10, 0)), 6.5)), story.Forgot, abc, false},
 		"it restarted, as a connection says": {join(begun, took(2, 1), another(known(met, 4, 0)), notHeld(5, record.OpRenew, 1, "nnn")), story.Forgot, abc, false},
@@ -380,6 +384,9 @@ func TestALossHasTheCauseThatItsRecordShows(t *testing.T) {
 			require.Equal(t, w.cause, f.Cause, f.Text)
 			require.Equal(t, w.masters, f.Masters, f.Text)
 			require.Equal(t, w.likely, f.Likely, f.Text)
+			if strings.Contains(name, "its host") {
+				require.NotContains(t, fmt.Sprint(ofMatter(told, story.Clocks)), "The clock of the master")
+			}
 			if accused(f) {
 				require.NotEmpty(t, f.Grounds)
 			}

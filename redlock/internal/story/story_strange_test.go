@@ -101,7 +101,11 @@ func encode(e *record.Event, since time.Duration) []byte {
 		return append(u(u(b, 1), uint64(len(s))), s...)
 	}
 	b := u([]byte{byte(e.Kind)}, uint64(e.Client))
-	b = binary.AppendVarint(binary.AppendVarint(b, int64(since)), 0)
+	set := time.Duration(0)
+	if !e.Wall.IsZero() {
+		set = e.Wall.Sub(noon)
+	}
+	b = binary.AppendVarint(binary.AppendVarint(b, int64(since)), int64(set))
 	b = text(b, e.Key)
 	hash := func() { b = binary.LittleEndian.AppendUint64(b, e.Token) }
 	switch e.Kind {
@@ -169,6 +173,12 @@ func fenced(when float64, token, fence uint64) record.Event {
 
 func letGo(when float64, token uint64) record.Event {
 	return record.Event{Kind: record.KindLetGo, Boot: at(when), Key: "k", Token: token}
+}
+
+// set is an event before which the wall clock has gone ahead of the one since boot.
+func set(e record.Event, by time.Duration) record.Event {
+	e.Wall = noon.Add(by)
+	return e
 }
 
 // met is what was seen of a master of which a clock that says the right time is ahead of the record's wall clock by so much.
