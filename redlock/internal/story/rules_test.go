@@ -448,6 +448,7 @@ func TestGoingOnIsToldIfItWas(t *testing.T) {
 		"told late, behind a gap": {join(took(1, 1), late), 1, true, true},
 		"taken behind a gap":      {join(met(0.5, "a:1", 0), took(1, 1), late), 1, true, false},
 		"lets go late":            {join(took(1, 1), letGo(14, 1), did(14.001, record.OpUnlock, 1)), 0, true, true},
+		"... taken behind a gap":  {join(met(0.5, "a:1", 0), took(1, 1), did(14.001, record.OpUnlock, 1)), 1, true, true},
 		"told before":             {join(took(1, 1), lostAt(10.9)), 0, false, false},
 		"another has it before":   {join(took(1, 1), lostAt(11.5)), 0, false, false},
 	} {
@@ -458,6 +459,7 @@ func TestGoingOnIsToldIfItWas(t *testing.T) {
 				require.Equal(t, w.maybe, f.Maybe, f.Text)
 				require.Equal(t, story.Frozen, f.Cause)
 				require.NotEmpty(t, f.Grounds)
+				require.Equal(t, name == "told late, behind a gap", strings.Contains(f.Text, "events are missing"), f.Text)
 			}
 		})
 	}

@@ -651,7 +651,9 @@ func (x *following) round(r *Round, key string) {
 			h.lost(r, from) // the holder has let go by then
 			h.Told = minTime(from, h.Told)
 		} else if h.End == Open {
-			h.Told = from
+			if h.Told = from; h.letGo.IsZero() {
+				h.toldGaps = r.gaps
+			}
 			h.end(Released, from)
 		}
 	}
