@@ -37,7 +37,7 @@ func TestEachErrorNamesThePackageOnce(t *testing.T) {
 		require.True(t, strings.HasPrefix(err.Error(), "mux: "), err)
 	}
 	require.ErrorIs(t, mux.ErrClosed, os.ErrClosed)
-	for _, list := range [][]string{{}, {"http://a"}, {"a:1", "a:1"}, make([]string, 65)} {
+	for _, list := range [][]string{{}, {"http://a"}, {"a:1", "a:1"}, {"a:1", "redis://a:1"}, make([]string, 65)} {
 		_, err := mux.New(mux.Config{Masters: list})
 		oneName(t, err)
 	}

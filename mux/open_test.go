@@ -62,24 +62,6 @@ func TestRefusedMajorityEndsOpenAtOnce(t *testing.T) {
 	require.NotErrorIs(t, err, mux.ErrNoQuorum)
 }
 
-func TestOpenWithoutMajorityNamesEachMastersCause(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	masters.Kill(0)
-	masters.Kill(2)
-	// Long enough for the one that is up, however busy the machine is.
-	_, err := mux.Open(t.Context(), mux.Config{Masters: masters.Addrs(), Conn: conn.Options{DialTimeout: 3 * time.Second}})
-	require.ErrorIs(t, err, mux.ErrNoQuorum)
-	require.ErrorContains(t, err, masters.Addr(0))
-	require.ErrorContains(t, err, masters.Addr(2))
-	require.NotContains(t, err.Error(), masters.Addr(1))
-
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err = mux.Open(ctx, mux.Config{Masters: masters.Addrs()})
-	require.ErrorIs(t, err, context.Canceled)
-}
-
 // One of three is refused and one is down: trying again may help.
 func TestOpenWithoutMajorityMayBeTriedAgainThoughOneIsRefused(t *testing.T) {
 	t.Parallel()
@@ -89,6 +71,7 @@ func TestOpenWithoutMajorityMayBeTriedAgainThoughOneIsRefused(t *testing.T) {
 	_, err := mux.Open(t.Context(), cfg)
 	require.ErrorIs(t, err, mux.ErrNoQuorum)
 	require.ErrorContains(t, err, masters.Addr(0))
+	require.NotContains(t, err.Error(), masters.Addr(1))
 	require.ErrorContains(t, err, "Cluster")
 }
 
@@ -211,23 +194,6 @@ func TestOpenGoesOnWhenItsMajorityIsLost(t *testing.T) {
 	m.Close()
 }
 
-func TestOpenRefusesBadLists(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 1)
-	for name, list := range map[string][]string{
-		"none":           {},
-		"twice":          {"127.0.0.1:6379", "redis://127.0.0.1:6379"},
-		"unknown scheme": {"http://127.0.0.1:6379"},
-		"too many":       make([]string, 65),
-	} {
-		_, err := mux.Open(t.Context(), mux.Config{Masters: list})
-		require.Error(t, err, name)
-	}
-	_, port, _ := net.SplitHostPort(masters.Addr(0))
-	_, err := mux.Open(t.Context(), patiently(mux.Config{Masters: []string{masters.Addr(0), "localhost:" + port}}))
-	require.ErrorIs(t, err, mux.ErrDuplicate)
-}
-
 // New waits for nobody, and serves as soon as a majority is there.
 func TestNewConnectsInTheBackground(t *testing.T) {
 	t.Parallel()
@@ -247,9 +213,4 @@ func TestNewConnectsInTheBackground(t *testing.T) {
 	waitUp(t, m, 2)
 	require.NoError(t, m.Do(t.Context(), op))
 	require.True(t, granted(op))
-
-	for name, list := range map[string][]string{"none": {}, "twice": {"a:1", "a:1"}, "malformed": {"http://a"}} {
-		_, err := mux.New(mux.Config{Masters: list})
-		require.Error(t, err, name)
-	}
 }

@@ -50,21 +50,6 @@ func TestSplitVoteIsHeldAndLeavesNothing(t *testing.T) {
 	})
 }
 
-func TestExpiredLockCanBeTakenAgainWithTheSameMutex(t *testing.T) {
-	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		m := taken(t, c)
-		first := m.Token()
-		r.set(freeze, all(3)...)
-		held, _ := m.KeepAlive(t.Context())
-		time.Sleep(ttl)
-		r.set(thaw, all(3)...)
-		require.ErrorIs(t, context.Cause(held), ErrLost)
-		require.Eventually(t, func() bool { return m.TryLock(t.Context()) == nil }, 3*ttl, ttl/10)
-		require.NotEqual(t, first, m.Token())
-		require.ErrorIs(t, context.Cause(held), ErrLost, "a context does not come back")
-	})
-}
-
 func TestEndedContextAsksNobody(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		ctx, cancel := context.WithCancelCause(t.Context())

@@ -55,6 +55,9 @@ func TestEndOfAContextIsNoLackOfAQuorum(t *testing.T) {
 			require.ErrorContains(t, err, ": context canceled: the shop has closed")
 			require.ErrorIs(t, err, errCause)
 		}
+		_, err = c.Holders(cancelled, "k")
+		endedBy(t, err, context.Canceled)
+		require.NotErrorIs(t, err, mux.ErrTimeout)
 		s := c.Stats()
 		require.Zero(t, s.NoQuorum)
 		require.EqualValues(t, 3, s.more.Cancelled)

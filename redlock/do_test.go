@@ -193,6 +193,7 @@ func TestDoAndAcquireAndLeadReturnWhatIsInvalid(t *testing.T) {
 				require.NotPanics(t, func() { require.ErrorContains(t, f(), `redlock: mutex "k": `, name) }, name)
 			}
 		}
+		require.ErrorContains(t, c.Do(t.Context(), "k", ttl, nil, WithWait(-1)), "below zero")
 		require.Empty(t, r.logs(0))
 	})
 }
@@ -429,13 +430,5 @@ func TestALockWithoutPermitsWaitsForNoAgreement(t *testing.T) {
 			time.AfterFunc(5*time.Second, func() { r.set(func(m *fakeMaster) { m.deny = nil }, 0, 1) })
 			require.NoError(t, do(t.Context(), "k", ttl, nothing, WithWait(10*time.Second)))
 		}
-	})
-}
-
-func TestABoundedWaitIsForDo(t *testing.T) {
-	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		require.ErrorContains(t, c.CheckMutex("k", ttl, WithWait(time.Second)), "WithWait")
-		require.ErrorContains(t, c.Do(t.Context(), "k", ttl, nil, WithWait(-1)), "below zero")
-		require.Zero(t, r.keys())
 	})
 }

@@ -147,22 +147,6 @@ func TestRenewalsThatAreOverAreNotUnderWay(t *testing.T) {
 	})
 }
 
-func TestExtendSetsTheKeyOnlyWhereItIsFree(t *testing.T) {
-	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		m := taken(t, c)
-		r.set(occupy, 0)
-		r.set(flush, 1)
-		require.NoError(t, m.Extend(t.Context()))
-		time.Sleep(2 * time.Millisecond)
-		got, _ := r.keyOf(0)
-		require.Equal(t, "another's", got)
-		require.Equal(t, 4, r.holders("k", m.Token()))
-		require.NoError(t, m.Unlock(t.Context()))
-		time.Sleep(2 * time.Millisecond)
-		require.Equal(t, 1, r.keys())
-	})
-}
-
 func TestExtendWithFailuresAndRestarts(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		// Two were down when it was taken, and are back. They are given it, and the next round confirms that. Then

@@ -60,22 +60,6 @@ func TestAHandOverWithAFenceIsOneCommandToEachMaster(t *testing.T) {
 	})
 }
 
-func TestALossThatThePassFindsIsTold(t *testing.T) {
-	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		all := runners(t, c, 1, WithFence())
-		token, before := all[0].secretly(), all[0].Fence()
-		r.set(flush, 0, 1)
-		all[0].leave(t.Context())
-		require.ErrorIs(t, soon(t, all[0].unlocked), ErrNotHeld)
-		require.NoError(t, soon(t, all[1].locked))
-		require.NotEqual(t, token, all[1].secretly(), "it was taken anew")
-		require.Greater(t, all[1].Fence(), before)
-		time.Sleep(2 * time.Millisecond)
-		require.Zero(t, r.holders("k", token))
-		require.NoError(t, all[1].Unlock(t.Context()))
-	})
-}
-
 // If the masters give different numbers, the greatest is raised on a quorum before anybody has it.
 func TestAPassWhoseNumbersDifferIsRaised(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {

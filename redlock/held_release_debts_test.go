@@ -44,14 +44,3 @@ func TestThawedMasterIsToldOfAReleaseHoweverLateItIs(t *testing.T) {
 		require.Equal(t, "0", fmt.Sprint(n))
 	}
 }
-
-func TestOutageIsNotPaidForWithDebts(t *testing.T) {
-	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		r.set(fail, 0, 1, 2)
-		for range 1000 {
-			require.ErrorIs(t, c.NewMutex("k", ttl).TryLock(t.Context()), ErrNoQuorum)
-		}
-		require.Empty(t, r.masters[0].debts)
-		require.Empty(t, r.logs(4), "nothing was asked")
-	})
-}

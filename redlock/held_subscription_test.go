@@ -351,22 +351,6 @@ func TestEndlessNotificationsAreOneChange(t *testing.T) {
 	})
 }
 
-// All locks are asked for again on a new connection.
-func TestNewConnectionIsAsked(t *testing.T) {
-	notifying(t, 5, func(t *testing.T, c *Client, r *notifiedRounds) {
-		_, ctx := keptFor(t, c, time.Second)
-		for i := range 3 {
-			r.set(func(m *fakeMaster) { clear(m.tracked) }, i)
-			r.mu.Lock()
-			c.held.Connected(i)
-			r.mu.Unlock()
-		}
-		settle()
-		forget(r, 0, 1, 2)
-		lostBy(t, r.fakeRounds, ctx)
-	})
-}
-
 // What a master notifies of is a change if it has promised to, on the connection that it has now, and if it is one of the
 // lock's own keys. A master that has lost all keys says so without a promise.
 func TestWhatCountsAsAChange(t *testing.T) {

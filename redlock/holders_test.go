@@ -1,13 +1,11 @@
 package redlock
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/defaults"
 	"github.com/redburst/redburst/redlock/redlocktest"
@@ -98,25 +96,18 @@ func TestReadersAreInTheWayOnWhicheverMasters(t *testing.T) {
 	}
 }
 
-func TestHoldersOfAnEndedContextDidNotTimeOut(t *testing.T) {
-	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
-		_, err := c.Holders(ctx, "k")
-		require.ErrorIs(t, err, context.Canceled)
-		require.NotErrorIs(t, err, mux.ErrTimeout)
-	})
-}
-
 // No lock can have such a key: the answer "nobody" would be about another question.
 func TestWhoAsksNamesAKey(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		for key, says := range map[string]string{"": "the key is empty", strings.Repeat("k", 16385): "the key has 16385 bytes, and 16384 are the most"} {
 			_, err := c.Holders(t.Context(), key)
 			require.ErrorContains(t, err, says)
+			n := 0
 			for _, err := range c.Watch(t.Context(), key) {
 				require.EqualError(t, err, "redlock: watch: "+says)
+				n++
 			}
+			require.Equal(t, 1, n)
 		}
 	})
 }

@@ -50,6 +50,7 @@ func TestWaiterGetsPastAForeignKeyOnAnyMaster(t *testing.T) {
 		require.NoError(t, m.Unlock(t.Context()))
 		comes(t, done)
 	}
+	require.Positive(t, waiter.Stats().more.WokenPoll)
 }
 
 // A master that was down at the look can make up the majority later.

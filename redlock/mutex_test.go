@@ -121,7 +121,7 @@ func TestNewMutexPanicsOfWhatCannotBe(t *testing.T) {
 			"TTL -1s is too short":                  {"k", -time.Second, nil},
 			"TTL 999µs is too short":                {"k", 999 * time.Microsecond, nil},
 			"TTL 9.999ms is too short":              {"k", 9999 * time.Microsecond, nil},
-			"TTL 1m1s is above Config.RestartGuard": {"k", time.Minute + time.Second, nil},
+			"1s is above Config.RestartGuard, 1m0s": {"k", time.Minute + time.Millisecond, nil},
 			"the token that was handed over":        {"k", ttl, []Option{WithToken("")}},
 			"maximum lifetime -1ns is not":          {"k", ttl, []Option{WithMaxLifetime(-1)}},
 			"an option is nil":                      {"k", ttl, []Option{WithFence(), nil}},
@@ -136,6 +136,7 @@ func TestNewMutexPanicsOfWhatCannotBe(t *testing.T) {
 		require.NoError(t, c.CheckMutex("k", 10*time.Millisecond))
 		require.Empty(t, r.logs(0))
 		require.NoError(t, c.NewMutex("k", 10*time.Millisecond).TryLock(t.Context()))
+		require.NoError(t, c.NewMutex("l", time.Minute).TryLock(t.Context()))
 		_, err := c.Holders(t.Context(), "k", nil)
 		require.ErrorContains(t, err, "an option is nil")
 	})

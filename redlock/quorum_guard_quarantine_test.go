@@ -235,17 +235,6 @@ func TestOnlyTTLsThatAreUsedCount(t *testing.T) {
 	require.Greater(t, time.Until(untilOf(0)), long)
 }
 
-// RestartGuard is to be the longest TTL of all: a longer one contradicts it.
-func TestTTLAboveTheRestartGuardIsRefused(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Embedded(t, 1)
-	c, err := redlock.New(redlock.Config{Masters: masters.Addrs(), RestartGuard: 10 * time.Second, RoundTimeout: busy, DialTimeout: busy})
-	require.NoError(t, err)
-	defer c.Close()
-	require.ErrorContains(t, c.CheckMutex("k", 10*time.Second+time.Millisecond), "above Config.RestartGuard, 10s")
-	require.NoError(t, c.NewMutex("k", 10*time.Second).TryLock(t.Context()))
-}
-
 // A demoted master's error is a master's, and not the lock's.
 func TestDemotedMasterIsRefusedWithARemedy(t *testing.T) {
 	t.Parallel()

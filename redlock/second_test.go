@@ -359,12 +359,7 @@ func TestAPanicOfTheSecondLeavesNothing(t *testing.T) {
 func TestWhatWithSecondDoesNotGoTogetherWith(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		s := newOther(0)
-		for name, opt := range map[string]Option{
-			"fence": WithFence(), "keys": WithKeys("l"), "permits": WithPermits(2), "shared": WithShared(),
-			"token": WithToken("t"), "none": WithSecond(nil),
-		} {
-			require.Error(t, c.CheckMutex("k", ttl, WithSecond(s), opt), name)
-		}
+		require.Error(t, c.CheckMutex("k", ttl, WithSecond(s), WithSecond(nil)))
 		require.Zero(t, s.asked)
 		m := c.NewMutex("k", ttl, WithSecond(s), WithMinHold(2*ttl), WithOwner("me"))
 		require.NoError(t, m.TryLock(t.Context()))

@@ -24,17 +24,6 @@ func TestUnlockJustAfterTheValidityIsNoLoss(t *testing.T) {
 	})
 }
 
-func TestUnlockOfAnExpiredLockSparesTheNextHolder(t *testing.T) {
-	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		m := taken(t, c)
-		time.Sleep(ttl)
-		next := taken(t, c)
-		require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
-		time.Sleep(5 * time.Millisecond)
-		require.Equal(t, 3, r.holders("k", next.Token()))
-	})
-}
-
 // Whatever asks for more time is sent under a lock, so that no Unlock comes in between: it
 // would follow the release, and set the key again.
 func TestNothingIsExtendedAfterItsRelease(t *testing.T) {

@@ -76,18 +76,6 @@ func TestWaiterIsNotifiedByTheMasters(t *testing.T) {
 	}
 }
 
-// A key that ends by its TTL is taken then, without anybody telling.
-func TestWaiterTakesWhatExpires(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 5)
-	holder, waiter := openOn(t, masters, nil), openOn(t, masters, nil)
-	m := holder.NewMutex("k", 3*time.Second) // which does not pass before the other waits
-	require.NoError(t, m.TryLock(t.Context()))
-	_, done := lockInBackground(t, waiter, "k")
-	require.NoError(t, conntest.Soon(t, "the waiter has the lock", done))
-	require.Zero(t, m.Remaining())
-}
-
 // The key vanishes between the refusal and the look, or at any other moment.
 func TestNoWakeUpIsLost(t *testing.T) {
 	t.Parallel()
@@ -105,19 +93,6 @@ func TestNoWakeUpIsLost(t *testing.T) {
 		require.NoError(t, conntest.Soon(t, "the waiter has the lock", done))
 		require.NoError(t, w.Unlock(t.Context()))
 	}
-}
-
-// Masters that cannot notify are polled, and the statistics say so.
-func TestWaiterPollsWhereNoMasterCanNotify(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Embedded(t, 3) // without CLIENT TRACKING
-	holder, waiter := openOn(t, masters, nil), openOn(t, masters, nil)
-	m := holder.NewMutex("k", 30*time.Second)
-	require.NoError(t, m.TryLock(t.Context()))
-	_, done := lockInBackground(t, waiter, "k")
-	require.NoError(t, m.Unlock(t.Context()))
-	require.NoError(t, conntest.Soon(t, "the waiter has the lock", done))
-	require.Positive(t, statsBehind(waiter).WokenPoll)
 }
 
 // A connection that is lost takes its promise with it: the waiter looks again.
