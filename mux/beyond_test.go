@@ -33,8 +33,7 @@ func TestReplyBeyondTheLimitsCostsAVote(t *testing.T) {
 				m := open(t, mux.Config{Masters: masters.Addrs(), StallTime: time.Hour})
 				waitUp(t, m, n)
 				for i := range n {
-					_, err := masters.Do(i, "SET", "long", long)
-					require.NoError(t, err)
+					says(t, masters, i, "SET", "long", long)
 				}
 				for range 3 {
 					before, behind := reads("short"), reads("short")
@@ -53,9 +52,7 @@ func TestReplyBeyondTheLimitsCostsAVote(t *testing.T) {
 						require.Equal(t, mux.VerdictFailed, op.Votes[i].Verdict)
 						require.ErrorIs(t, op.Votes[i].Err, resp.TooLong)
 						require.EqualError(t, op.Votes[i].Err, fmt.Sprintf("mux: the reply exceeds the limits: bulk string of %d bytes (resp: too many bytes)", len(long)+len(fmt.Sprint(len(long)))+5))
-						there, err := masters.Do(i, "EXISTS", "fallback")
-						require.NoError(t, err)
-						require.Equal(t, int64(0), there)
+						require.Equal(t, int64(0), says(t, masters, i, "EXISTS", "fallback"))
 					}
 				}
 				for _, s := range m.Masters() {
@@ -71,8 +68,7 @@ func TestFirstOfTwoRepliesIsBeyondTheLimits(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
 	m := open(t, mux.Config{Masters: masters.Addrs(), StallTime: time.Hour})
-	_, err := masters.Do(0, "SET", "long", strings.Repeat("x", 1<<20))
-	require.NoError(t, err)
+	says(t, masters, 0, "SET", "long", strings.Repeat("x", 1<<20))
 	op := reads("long")
 	op.Command = resp.AppendCommand(op.Command, "GET", "short")
 	op.Replies = 2
@@ -110,8 +106,7 @@ func TestPushBeyondTheLimitsIsLeftOut(t *testing.T) {
 func TestAnswerToAKeeperBeyondTheLimitsEndsTheConnection(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
-	_, err := masters.Do(0, "SET", "long", strings.Repeat("x", 100<<10))
-	require.NoError(t, err)
+	says(t, masters, 0, "SET", "long", strings.Repeat("x", 100<<10))
 	k := votesAtOnce()
 	heard, ended := make(chan string, 100), make(chan error, 100)
 	k.heard = func(_ int, v resp.Value) { heard <- string(v.Bytes()) }

@@ -60,9 +60,7 @@ func startWithUser(t *testing.T, n int, args ...string) *redlocktest.Masters {
 // auths is how often a master was sent AUTH, which no handshake in RESP3 sends.
 func auths(t *testing.T, masters *redlocktest.Masters, i int) int {
 	t.Helper()
-	stats, err := masters.Do(i, "INFO", "commandstats")
-	require.NoError(t, err)
-	return conntest.Calls(stats, "AUTH")
+	return conntest.Calls(says(t, masters, i, "INFO", "commandstats"), "AUTH")
 }
 
 // What a connection was given to begin with runs out, and it lives on what it was given since.
@@ -74,8 +72,7 @@ func TestCredentialsAreRenewedBeforeTheyEnd(t *testing.T) {
 	waitUp(t, m, 3)
 	acl := func(rule string) {
 		for i := range 3 {
-			_, err := masters.Do(i, "ACL", "SETUSER", "ann", rule)
-			require.NoError(t, err)
+			says(t, masters, i, "ACL", "SETUSER", "ann", rule)
 		}
 	}
 	acl(">second")

@@ -65,6 +65,14 @@ func open(t testing.TB, cfg mux.Config) *mux.Mux {
 	return m
 }
 
+// says returns what a master says to a command, and requires that it is no error.
+func says(t testing.TB, masters *redlocktest.Masters, i int, args ...string) any {
+	t.Helper()
+	v, err := masters.Do(i, args...)
+	require.NoError(t, err, "%q", args)
+	return v
+}
+
 // count counts the votes of each kind. One that is pending was not asked for, or had not come at the decision.
 func count(op *mux.Op) (yes, no, failed, pending int) {
 	for i := range op.Votes {
@@ -191,9 +199,7 @@ func verdicts(op *mux.Op) (all []mux.Verdict) {
 
 func keysOn(t testing.TB, masters *redlocktest.Masters, i int) int64 {
 	t.Helper()
-	n, err := masters.Do(i, "DBSIZE")
-	require.NoError(t, err)
-	return n.(int64)
+	return says(t, masters, i, "DBSIZE").(int64)
 }
 
 func openFiles() int {

@@ -16,8 +16,7 @@ import (
 func TestIdleConnectionsAreKept(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
-	_, err := masters.Do(0, "CONFIG", "SET", "timeout", "2")
-	require.NoError(t, err)
+	says(t, masters, 0, "CONFIG", "SET", "timeout", "2")
 	m := open(t, mux.Config{Masters: masters.Addrs()})
 	pings := func() (n int) {
 		eventually(t, "it says", func() bool { // unless the machine is so busy that it cuts who asks

@@ -58,8 +58,7 @@ func TestMasterThatWasAReplicaInBetweenIsKnownByIt(t *testing.T) {
 	m := open(t, mux.Config{Masters: masters.Addrs(), Keeper: g.keeper(0)})
 	waitUp(t, m, 3)
 	host, port, _ := strings.Cut(masters.Addr(2), ":")
-	_, err := masters.Do(0, "REPLICAOF", host, port)
-	require.NoError(t, err)
+	says(t, masters, 0, "REPLICAOF", host, port)
 	op := acquire("k", "t")
 	op.All = true
 	require.NoError(t, m.Do(t.Context(), op))
@@ -69,8 +68,7 @@ func TestMasterThatWasAReplicaInBetweenIsKnownByIt(t *testing.T) {
 	require.Equal(t, "READONLY", reply.Code)
 	eventually(t, "it is refused", func() bool { return m.Masters()[0].Phase == mux.Refused })
 	require.ErrorIs(t, m.Masters()[0].Err, conn.ErrNotMaster)
-	_, err = masters.Do(0, "REPLICAOF", "NO", "ONE")
-	require.NoError(t, err)
+	says(t, masters, 0, "REPLICAOF", "NO", "ONE")
 	waitUp(t, m, 3)
 	require.Equal(t, 2, g.count())
 	before, now := g.at(1)
@@ -90,8 +88,7 @@ func TestReplicationIDTellsOfAReplicaInBetween(t *testing.T) {
 	waitUp(t, m, 3)
 	host, port, _ := strings.Cut(masters.Addr(2), ":")
 	for _, args := range [][]string{{"REPLICAOF", host, port}, {"REPLICAOF", "NO", "ONE"}, {"CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"}} {
-		_, err := masters.Do(0, args...)
-		require.NoError(t, err)
+		says(t, masters, 0, args...)
 	}
 	eventually(t, "it is connected again", func() bool { return g.count() == 2 })
 	before, now := g.at(1)
@@ -421,8 +418,7 @@ func TestAYesFromBeforeALossDoesNotCount(t *testing.T) {
 				} else {
 					require.EqualValues(t, 7, op.Votes[0].Int)
 				}
-				_, err := masters.Do(0, "DEL", "k")
-				require.NoError(t, err)
+				says(t, masters, 0, "DEL", "k")
 			}
 		})
 	}

@@ -87,8 +87,7 @@ func olderThan(version, than string) bool {
 // product returns the name and the version of the server.
 func product(t *testing.T, masters *redlocktest.Masters) (name, version string) {
 	t.Helper()
-	v, err := masters.Do(0, "INFO", "server")
-	require.NoError(t, err)
+	v := redlock.Says(t, masters, 0, "INFO", "server")
 	name = "Redis"
 	for line := range strings.Lines(v.(string)) {
 		switch key, value, _ := strings.Cut(strings.TrimSpace(line), ":"); key {
@@ -106,9 +105,7 @@ func product(t *testing.T, masters *redlocktest.Masters) (name, version string) 
 // called reports whether master i was asked for a command, such as "delex".
 func called(t *testing.T, masters *redlocktest.Masters, i int, command string) bool {
 	t.Helper()
-	v, err := masters.Do(i, "INFO", "commandstats")
-	require.NoError(t, err)
-	return strings.Contains(v.(string), "cmdstat_"+command+":")
+	return strings.Contains(redlock.Says(t, masters, i, "INFO", "commandstats").(string), "cmdstat_"+command+":")
 }
 
 // A user with the documented rights, and no others, does all that a lock does. Nothing is
@@ -186,8 +183,7 @@ func serveWith(t *testing.T, rights []string, complete bool) {
 	require.Eventually(t, onAll, time.Minute, 5*time.Millisecond)
 	require.NoError(t, m.Extend(t.Context()))
 	redlock.Confirmed(t, m)
-	_, err := masters.Do(1, "EVAL", "redis.call('SELECT', 1) return redis.call('DEL', 'lock:k')", "0")
-	require.NoError(t, err)
+	redlock.Says(t, masters, 1, "EVAL", "redis.call('SELECT', 1) return redis.call('DEL', 'lock:k')", "0")
 	require.Eventually(t, func() bool { // an extension sets the key again, where it was told in time that it is gone
 		return m.Extend(t.Context()) == nil && onAll()
 	}, time.Minute, 5*time.Millisecond)
@@ -302,8 +298,7 @@ func serveWith(t *testing.T, rights []string, complete bool) {
 		}
 	}
 	for i := range 3 {
-		log, err := masters.Do(i, "ACL", "LOG")
-		require.NoError(t, err)
+		log := redlock.Says(t, masters, i, "ACL", "LOG")
 		if complete {
 			require.Empty(t, log, "what master %d has refused", i)
 		} else {
@@ -341,10 +336,8 @@ func TestTheErrorNamesTheRightThatIsMissing(t *testing.T) {
 	lacking := func(t *testing.T, rule string) *redlock.Client {
 		n++
 		user := "user" + strconv.Itoa(n)
-		_, err := masters.Do(0, append([]string{"ACL", "SETUSER", user, "on", ">password"}, all...)...)
-		require.NoError(t, err)
-		_, err = masters.Do(0, "ACL", "SETUSER", user, "-"+rule)
-		require.NoError(t, err)
+		redlock.Says(t, masters, 0, append([]string{"ACL", "SETUSER", user, "on", ">password"}, all...)...)
+		redlock.Says(t, masters, 0, "ACL", "SETUSER", user, "-"+rule)
 		cfg := acl(masters)
 		cfg.Username = user
 		return openConfig(t, cfg)
@@ -394,8 +387,7 @@ func TestAUserOfOtherKeysCannotTouchALock(t *testing.T) {
 			}
 		}
 	}
-	_, err := masters.Do(0, rules...)
-	require.NoError(t, err)
+	redlock.Says(t, masters, 0, rules...)
 	said := func(args ...string) string {
 		c, err := new(net.Dialer).DialContext(t.Context(), "tcp", masters.Addr(0))
 		require.NoError(t, err)
@@ -427,15 +419,13 @@ func TestAUserOfOtherKeysCannotTouchALock(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go waiting.NewMutex("lock:plain", long).Lock(ctx)
-	_, err = masters.Do(0, "SET", "{lock:shared}:writer", "1")
-	require.NoError(t, err)
+	redlock.Says(t, masters, 0, "SET", "{lock:shared}:writer", "1")
 	beside := []string{"{lock:plain}:line", "{lock:permits}:permits", "{lock:fenced}:fence"}
 	require.Eventually(t, func() bool {
 		n, err := masters.Do(0, append([]string{"EXISTS"}, beside...)...)
 		return err == nil && n == int64(len(beside))
 	}, busy, 5*time.Millisecond)
-	all, err := masters.Do(0, "KEYS", "*")
-	require.NoError(t, err)
+	all := redlock.Says(t, masters, 0, "KEYS", "*")
 	keys := slices.DeleteFunc(strings.Fields(fmt.Sprint(all)), func(key string) bool { return strings.Contains(key, "{}:since") })
 	require.GreaterOrEqual(t, len(keys), 10)
 	for _, key := range keys {

@@ -548,13 +548,13 @@ func TestASplitOfEachKind(t *testing.T) {
 			m := c.NewMutex(name, term30, k.opts...)
 			require.Eventually(t, func() bool { // on a busy machine the first may answer too late
 				for _, i := range others {
-					command(t, masters, i, "SET", key, fmt.Sprint("another's", i), "PX", "5")
+					Says(t, masters, i, "SET", key, fmt.Sprint("another's", i), "PX", "5")
 				}
 				return m.TryLock(t.Context()) == nil
 			}, hanging, time.Millisecond)
 			require.NoError(t, m.Unlock(t.Context()))
 			for _, i := range []int{first, others[0]} {
-				command(t, masters, i, "SET", key, fmt.Sprint("another's", i))
+				Says(t, masters, i, "SET", key, fmt.Sprint("another's", i))
 			}
 			require.ErrorIs(t, m.TryLock(t.Context()), ErrHeld)
 			require.Eventually(t, func() bool {

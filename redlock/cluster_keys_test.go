@@ -30,8 +30,7 @@ func limited(t *testing.T, clusters *redlocktest.Clusters) redlock.Config {
 		}
 	}
 	for j := range clusters.Nodes(0).N() {
-		_, err := clusters.Nodes(0).Do(j, append(user, rights.Rules("", rights.Listing)...)...)
-		require.NoError(t, err)
+		redlock.Says(t, clusters.Nodes(0), j, append(user, rights.Rules("", rights.Listing)...)...)
 	}
 	cfg := onClusters(clusters)
 	cfg.Username, cfg.Password = "locker", redlock.NewSecret("password")
@@ -43,16 +42,14 @@ func limited(t *testing.T, clusters *redlocktest.Clusters) redlock.Config {
 func requireInSlot(t *testing.T, clusters *redlocktest.Clusters, before ...string) {
 	t.Helper()
 	for j := range clusters.Nodes(0).N() {
-		keys, err := clusters.Nodes(0).Do(j, "KEYS", "*")
-		require.NoError(t, err)
+		keys := redlock.Says(t, clusters.Nodes(0), j, "KEYS", "*")
 		for _, key := range keys.([]any) {
 			if !slices.Contains(before, key.(string)) {
 				require.Equal(t, lockSlot, conn.HashSlot(key.(string)), key)
 				require.True(t, strings.HasPrefix(key.(string), locks), key)
 			}
 		}
-		log, err := clusters.Nodes(0).Do(j, "ACL", "LOG")
-		require.NoError(t, err)
+		log := redlock.Says(t, clusters.Nodes(0), j, "ACL", "LOG")
 		for _, entry := range log.([]any) {
 			require.True(t, slices.ContainsFunc(entry.([]any), func(said any) bool {
 				return slices.Contains(rights.Native.Commands, fmt.Sprint(said))
@@ -124,11 +121,9 @@ func TestEachKindWorksOnACluster(t *testing.T) {
 	requireInSlot(t, clusters)
 	const gone = 5 // a replica leaves the cluster, is forgotten by the others, and is still in the list
 	for j := range gone {
-		_, err := clusters.Nodes(0).Do(j, "CLUSTER", "FORGET", clusters.ID(0, gone))
-		require.NoError(t, err)
+		redlock.Says(t, clusters.Nodes(0), j, "CLUSTER", "FORGET", clusters.ID(0, gone))
 	}
-	_, err = clusters.Nodes(0).Do(gone, "CLUSTER", "RESET", "HARD")
-	require.NoError(t, err)
+	redlock.Says(t, clusters.Nodes(0), gone, "CLUSTER", "RESET", "HARD")
 	cfg.Masters = []string{"cluster://" + clusters.Nodes(0).Addr(gone) + "," + clusters.Nodes(0).Addr(1) + "," + clusters.Nodes(0).Addr(2)}
 	require.ErrorIs(t, openConfig(t, cfg).NewMutex("watched", time.Minute).TryLock(ctx), redlock.ErrHeld)
 }
@@ -148,8 +143,7 @@ func TestPrefixIsChecked(t *testing.T) {
 	c := openWith(t, masters, redlock.Config{Prefix: "app:"})
 	m := c.NewMutex("k", time.Minute, redlock.WithKeys("b"), redlock.WithFence())
 	require.NoError(t, m.TryLock(t.Context()))
-	keys, err := masters.Do(0, "KEYS", "*")
-	require.NoError(t, err)
+	keys := redlock.Says(t, masters, 0, "KEYS", "*")
 	require.ElementsMatch(t, []any{"app:k", "app:b", "{app:k}:fence", "{app:b}:fence", "{app:}:since"}, keys)
 	require.ErrorIs(t, c.NewMutex("b", time.Minute).TryLock(t.Context()), redlock.ErrHeld)
 }
@@ -171,8 +165,7 @@ func TestAllAroundALockWorksOnACluster(t *testing.T) {
 				}
 			}
 			for _, key := range others {
-				_, err := clusters.Nodes(0).Do(owner, "SET", key, "AAAAAAAAAAAAAAAAAAAAAAAAAAA", "PX", "600000")
-				require.NoError(t, err)
+				redlock.Says(t, clusters.Nodes(0), owner, "SET", key, "AAAAAAAAAAAAAAAAAAAAAAAAAAA", "PX", "600000")
 			}
 			cfg.Owner = "a"
 			a := openConfig(t, cfg)
@@ -231,8 +224,7 @@ func TestAllAroundALockWorksOnACluster(t *testing.T) {
 				require.NoError(t, m.TryLock(ctx))
 				held, stop := m.KeepAlive(ctx)
 				becomes(t, func() bool { return asked(t, clusters, owner) > before }, "the master is to notify of %s", key)
-				_, err := clusters.Nodes(0).Do(owner, "DEL", locks+c.lose)
-				require.NoError(t, err)
+				redlock.Says(t, clusters.Nodes(0), owner, "DEL", locks+c.lose)
 				<-held.Done()
 				stop()
 				require.ErrorIs(t, context.Cause(held), redlock.ErrNotHeld, key)
@@ -327,7 +319,5 @@ func TestAllAroundALockWorksOnACluster(t *testing.T) {
 // asked returns how often a node was asked for the values of locks that are kept alive. It then notifies of changes.
 func asked(t *testing.T, clusters *redlocktest.Clusters, node int) int {
 	t.Helper()
-	stats, err := clusters.Nodes(0).Do(node, "INFO", "commandstats")
-	require.NoError(t, err)
-	return conntest.Calls(stats, "exists")
+	return conntest.Calls(redlock.Says(t, clusters.Nodes(0), node, "INFO", "commandstats"), "exists")
 }

@@ -35,8 +35,7 @@ var orderedOnly = redlocktest.WithArgs("--cluster-replica-no-failover", "yes", "
 // mayTakeOver lets a node of the only cluster take over by itself.
 func mayTakeOver(t *testing.T, clusters *redlocktest.Clusters, j int) {
 	t.Helper()
-	_, err := clusters.Nodes(0).Do(j, "CONFIG", "SET", "cluster-replica-no-failover", "no")
-	require.NoError(t, err)
+	redlock.Says(t, clusters.Nodes(0), j, "CONFIG", "SET", "cluster-replica-no-failover", "no")
 }
 
 // takesOver has a node of cluster i take the slot over. It is ordered to again and again: on a busy machine its master,
@@ -123,8 +122,7 @@ func TestOneOfThreeClustersLosesItsMaster(t *testing.T) {
 		takesOver(t, clusters, i, 1, how...)
 		phases.awaits(t, clusters.Addrs()[i], "quarantined")
 		load.goesOn("meanwhile")
-		_, err := clusters.Nodes(i).Do(1, "DEL", locks+"held") // as if it had forgotten it
-		require.NoError(t, err)
+		redlock.Says(t, clusters.Nodes(i), 1, "DEL", locks+"held") // as if it had forgotten it
 		for _, c := range []*redlock.Client{a, b} {
 			reaches(t, c, i, "up")
 		}
@@ -178,9 +176,7 @@ func TestANewClientLearnsOfAFailover(t *testing.T) {
 	clusters := redlocktest.StartClusters(t, 1, 1, orderedOnly)
 	cfg := onClusters(clusters)
 	openConfig(t, cfg)
-	n, err := clusters.Nodes(0).Do(0, "DBSIZE")
-	require.NoError(t, err)
-	require.Zero(t, n, "who takes no lock leaves nothing")
+	require.Zero(t, redlock.Says(t, clusters.Nodes(0), 0, "DBSIZE"), "who takes no lock leaves nothing")
 	cfg.RestartGuard = 2 * time.Second
 	quarantined := func(c *redlock.Client) bool {
 		defer c.Close() // who comes later knows what it has left, and no more
@@ -205,8 +201,7 @@ func TestANewClientLearnsOfAFailover(t *testing.T) {
 		require.False(t, quarantined(openConfig(t, cfg)))
 	}
 	require.Empty(t, listed(t, openConfig(t, cfg), ""), "a witness is no lock")
-	_, err = clusters.Nodes(0).Do(0, "FLUSHALL")
-	require.NoError(t, err)
+	redlock.Says(t, clusters.Nodes(0), 0, "FLUSHALL")
 	require.True(t, quarantined(openConfig(t, cfg)), "what has lost the witness has lost locks, too")
 }
 
@@ -220,16 +215,14 @@ func TestANewClientDoesNotBelieveWhoWasGivenTheSlotOfTheDead(t *testing.T) {
 	cfg := onClusters(clusters)
 	cfg.RestartGuard = time.Second
 	require.Eventually(t, func() bool { // it has been a master for longer than that
-		info, err := clusters.Nodes(0).Do(heir, "INFO", "server")
-		require.NoError(t, err)
+		info := redlock.Says(t, clusters.Nodes(0), heir, "INFO", "server")
 		var up int
 		_, rest, _ := strings.Cut(info.(string), "uptime_in_seconds:")
-		_, err = fmt.Sscan(rest, &up)
+		_, err := fmt.Sscan(rest, &up)
 		require.NoError(t, err)
 		return up > 3
 	}, busy, 50*time.Millisecond)
-	info, err := clusters.Nodes(0).Do(heir, "CLUSTER", "SLOTS")
-	require.NoError(t, err)
+	info := redlock.Says(t, clusters.Nodes(0), heir, "CLUSTER", "SLOTS")
 	var slots []string // of the shard that dies
 	for _, r := range info.([]any) {
 		if r := r.([]any); r[2].([]any)[2] == clusters.ID(0, from) {
@@ -244,13 +237,12 @@ func TestANewClientDoesNotBelieveWhoWasGivenTheSlotOfTheDead(t *testing.T) {
 		for _, node := range []int{heir, heir + 2} {
 			clusters.Nodes(0).Do(node, append([]string{"CLUSTER", "DELSLOTS"}, slots...)...)
 		}
-		_, err = clusters.Nodes(0).Do(heir, append([]string{"CLUSTER", "ADDSLOTS"}, slots...)...)
+		_, err := clusters.Nodes(0).Do(heir, append([]string{"CLUSTER", "ADDSLOTS"}, slots...)...)
 		return err == nil
 	}, busy, 20*time.Millisecond)
-	_, err = clusters.Nodes(0).Do(heir, "CLUSTER", "BUMPEPOCH")
-	require.NoError(t, err)
+	redlock.Says(t, clusters.Nodes(0), heir, "CLUSTER", "BUMPEPOCH")
 	require.Equal(t, heir, clusters.Owner(0, lockSlot, from))
-	err = openConfig(t, cfg).NewMutex("k", time.Second).TryLock(t.Context())
+	err := openConfig(t, cfg).NewMutex("k", time.Second).TryLock(t.Context())
 	_, is := errors.AsType[*mux.QuarantineError](err)
 	require.True(t, is, err)
 }
@@ -274,13 +266,11 @@ func TestASlotThatWasAwayForAMoment(t *testing.T) {
 			if node == at {
 				clusters.StopReplication(0, at^1, false)
 				require.Eventually(t, func() bool {
-					info, err := clusters.Nodes(0).Do(at, "INFO", "replication")
-					require.NoError(t, err)
+					info := redlock.Says(t, clusters.Nodes(0), at, "INFO", "replication")
 					return strings.Contains(info.(string), "master_link_status:up")
 				}, time.Minute, 2*time.Millisecond)
 			}
-			_, err := clusters.Nodes(0).Do(node, "CLUSTER", "FAILOVER", "TAKEOVER")
-			require.NoError(t, err)
+			redlock.Says(t, clusters.Nodes(0), node, "CLUSTER", "FAILOVER", "TAKEOVER")
 		}
 		n := b.NewMutex("k", 20*time.Second) // it asks before anybody has looked again
 		require.Error(t, n.TryLock(t.Context()))
@@ -331,9 +321,7 @@ func TestAListedNodeOfAnotherClusterIsAlone(t *testing.T) {
 					return strings.Contains(m.Err, clusters.Nodes(1).Addr(0)+" says")
 				}, time.Minute, 5*time.Millisecond)
 			}
-			n, err := clusters.Nodes(1).Do(0, "DBSIZE")
-			require.NoError(t, err)
-			require.Zero(t, n)
+			require.Zero(t, redlock.Says(t, clusters.Nodes(1), 0, "DBSIZE"))
 			for j := range clusters.Nodes(0).N() {
 				c.begin(clusters.Nodes(0), j)
 			}

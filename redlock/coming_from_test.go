@@ -24,12 +24,7 @@ import (
 func theOnly(t *testing.T) (*redlock.Client, func(args ...string) any) {
 	t.Helper()
 	masters := redlocktest.Start(t, 1)
-	return openOn(t, masters, nil), func(args ...string) any {
-		t.Helper()
-		v, err := masters.Do(0, args...)
-		require.NoError(t, err, args)
-		return v
-	}
+	return openOn(t, masters, nil), redlock.Asker(t, masters)
 }
 
 // onlyHolder is who holds "k" on the only master.
@@ -392,8 +387,7 @@ func TestComingFromRedisson(t *testing.T) {
 	all := func(args ...string) {
 		t.Helper()
 		for i := range masters.N() {
-			_, err := masters.Do(i, args...)
-			require.NoError(t, err)
+			redlock.Says(t, masters, i, args...)
 		}
 	}
 	all("HINCRBY", "k", "client:1", "1")
@@ -406,8 +400,7 @@ func TestComingFromRedisson(t *testing.T) {
 	}
 	settled(t, c)
 	for i := range masters.N() {
-		v, err := masters.Do(i, "HGET", "k", "client:1")
-		require.NoError(t, err)
+		v := redlock.Says(t, masters, i, "HGET", "k", "client:1")
 		require.Equal(t, "1", v, "our releases, which follow a refusal, leave it alone")
 	}
 
@@ -429,14 +422,11 @@ func TestComingFromOneOfTheMastersExcludesNobody(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := openOn(t, masters, nil)
-	_, err := masters.Do(0, "SET", "k", "theirs", "NX", "PX", "30000")
-	require.NoError(t, err)
+	redlock.Says(t, masters, 0, "SET", "k", "theirs", "NX", "PX", "30000")
 	m := c.NewMutex("k", long)
 	require.NoError(t, m.TryLock(t.Context()))
 	require.NoError(t, m.Unlock(t.Context()))
-	v, err := masters.Do(0, "GET", "k")
-	require.NoError(t, err)
-	require.Equal(t, "theirs", v)
+	require.Equal(t, "theirs", redlock.Says(t, masters, 0, "GET", "k"))
 }
 
 // From one server to three masters, or from a lock that cannot share a key with us, in three versions: the
@@ -494,8 +484,7 @@ func TestComingFromNodeRedlock(t *testing.T) {
 	each := func(script string, args ...string) (n int) {
 		t.Helper()
 		for i := range masters.N() {
-			v, err := masters.Do(i, append([]string{"EVAL", script, "2", "k", "l"}, args...)...)
-			require.NoError(t, err)
+			v := redlock.Says(t, masters, i, append([]string{"EVAL", script, "2", "k", "l"}, args...)...)
 			if v == int64(2) {
 				n++
 			}
@@ -530,11 +519,7 @@ func TestComingFromNodeRedlock(t *testing.T) {
 func TestComingFromNodeRedlockItsOwnKeysAreInItsWay(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	say := func(i int, args ...string) any {
-		v, err := masters.Do(i, args...)
-		require.NoError(t, err)
-		return v
-	}
+	say := func(i int, args ...string) any { return redlock.Says(t, masters, i, args...) }
 	acquire := func() (yes int) {
 		for i := range masters.N() {
 			if say(i, "EVAL", "if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return 1",
@@ -592,7 +577,7 @@ func TestComingFromSymfony(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
 	c := openOn(t, masters, nil)
 	save := func() bool {
-		v, err := masters.Do(0, "EVAL", `
+		v := redlock.Says(t, masters, 0, "EVAL", `
 if redis.call("TYPE", KEYS[1]).ok == "string" then return 0 end
 local now = redis.call("TIME")
 now = now[1] * 1000 + math.floor(now[2] / 1000)
@@ -602,7 +587,6 @@ redis.call("ZADD", KEYS[1], now + 30000, ARGV[1])
 redis.call("ZADD", KEYS[1], now + 30000, "__write__")
 redis.call("PEXPIREAT", KEYS[1], redis.call("ZREVRANGE", KEYS[1], 0, 0, "WITHSCORES")[2])
 return 1`, "1", "k", "theirs")
-		require.NoError(t, err)
 		return v == int64(1)
 	}
 	for _, ours := range []*redlock.Mutex{c.NewMutex("k", long), c.NewMutex("k", long, redlock.WithShared())} {
@@ -612,8 +596,7 @@ return 1`, "1", "k", "theirs")
 		require.True(t, save())
 		require.ErrorIs(t, ours.TryLock(t.Context()), redlock.ErrHeld)
 		settled(t, c)
-		v, err := masters.Do(0, "ZREM", "k", "theirs", "__write__")
-		require.NoError(t, err)
+		v := redlock.Says(t, masters, 0, "ZREM", "k", "theirs", "__write__")
 		require.Equal(t, int64(2), v, "we have left it alone")
 	}
 }

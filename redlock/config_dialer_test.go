@@ -96,10 +96,8 @@ func TestADialerMapsWhatSentinelsName(t *testing.T) {
 	list, name, _ := strings.Cut(list, "/")
 	var sentinels []string
 	for j, at := range strings.Split(list, ",") {
-		_, err := groups.Sentinels().Do(j, "SENTINEL", "REMOVE", name)
-		require.NoError(t, err)
-		_, err = groups.Sentinels().Do(j, "SENTINEL", "MONITOR", name, "192.0.2.1", "6379", "2")
-		require.NoError(t, err)
+		redlock.Says(t, groups.Sentinels(), j, "SENTINEL", "REMOVE", name)
+		redlock.Says(t, groups.Sentinels(), j, "SENTINEL", "MONITOR", name, "192.0.2.1", "6379", "2")
 		sentinels = append(sentinels, fmt.Sprintf("sentinel-%d.invalid:26379", j+1))
 		way.to.Store(sentinels[j], at)
 	}
@@ -125,15 +123,13 @@ func TestADialerMapsWhatClustersName(t *testing.T) {
 		if _, err = clusters.Nodes(0).Do(j, "CONFIG", "SET", "cluster-announce-hostname", host); err != nil {
 			t.Skip("this server announces no names: ", err)
 		}
-		_, err = clusters.Nodes(0).Do(j, "CONFIG", "SET", "cluster-preferred-endpoint-type", "hostname")
-		require.NoError(t, err)
+		redlock.Says(t, clusters.Nodes(0), j, "CONFIG", "SET", "cluster-preferred-endpoint-type", "hostname")
 		names = append(names, net.JoinHostPort(host, port))
 		way.to.Store(names[j], clusters.Nodes(0).Addr(j))
 	}
 	for j := range clusters.Nodes(0).N() { // and all have heard of all
 		require.Eventually(t, func() bool {
-			said, err := clusters.Nodes(0).Do(j, "CLUSTER", "SLOTS")
-			require.NoError(t, err)
+			said := redlock.Says(t, clusters.Nodes(0), j, "CLUSTER", "SLOTS")
 			return strings.Count(fmt.Sprint(said), ".invalid") >= clusters.Nodes(0).N()
 		}, time.Minute, 10*time.Millisecond)
 	}

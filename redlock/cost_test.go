@@ -21,8 +21,7 @@ import (
 func masterCPU(b *testing.B, masters *redlocktest.Masters) (d time.Duration) {
 	b.Helper()
 	for i := range masters.N() {
-		info, err := masters.Do(i, "INFO", "cpu")
-		require.NoError(b, err)
+		info := redlock.Says(b, masters, i, "INFO", "cpu")
 		for line := range strings.Lines(info.(string)) {
 			for _, part := range []string{"used_cpu_user:", "used_cpu_sys:"} {
 				if rest, ok := strings.CutPrefix(line, part); ok {
@@ -243,9 +242,7 @@ func masterMemory(b *testing.B, masters *redlocktest.Masters, c *redlock.Client)
 // told is a number in a section of INFO.
 func told(b *testing.B, masters *redlocktest.Masters, i int, section, name string) int {
 	b.Helper()
-	info, err := masters.Do(i, "INFO", section)
-	require.NoError(b, err)
-	_, rest, _ := strings.Cut(info.(string), "\n"+name+":")
+	_, rest, _ := strings.Cut(redlock.Says(b, masters, i, "INFO", section).(string), "\n"+name+":")
 	number, _, _ := strings.Cut(rest, "\r")
 	n, err := strconv.Atoi(number)
 	require.NoError(b, err)

@@ -30,8 +30,7 @@ func TestLockThatNeedsAReplacedMasterIsLostAtOnce(t *testing.T) {
 	for i := range 3 {
 		reaches(t, c, i, "up")
 	}
-	_, err := groups.Servers(2).Do(groups.Master(2), "SET", "k", "foreign")
-	require.NoError(t, err)
+	redlock.Says(t, groups.Servers(2), groups.Master(2), "SET", "k", "foreign")
 	// A busy machine may need half a minute for the switch (sentinels that stood still
 	// trust their clocks no more).
 	kept, plain := c.NewMutex("k", time.Hour), c.NewMutex("all", time.Hour)
@@ -150,8 +149,7 @@ func TestSentinelsMayHaveAPassword(t *testing.T) {
 			t.Skip("sentinels have users from Redis 6.2 on")
 		}
 		require.NoError(t, err)
-		_, err = groups.Sentinels().Do(j, "ACL", "SETUSER", "default", "-sentinel|get-master-addr-by-name", "-subscribe")
-		require.NoError(t, err)
+		redlock.Says(t, groups.Sentinels(), j, "ACL", "SETUSER", "default", "-sentinel|get-master-addr-by-name", "-subscribe")
 	}
 	phases := make(chan string, 1000)
 	cfg := redlock.Config{Masters: groups.Addrs(), RoundTimeout: busy, DialTimeout: busy}

@@ -47,9 +47,7 @@ const victim = 2
 
 func (h *harmed) ask(args ...string) string {
 	h.Helper()
-	reply, err := h.masters.Do(victim, args...)
-	require.NoError(h, err)
-	return fmt.Sprint(reply)
+	return fmt.Sprint(redlock.Says(h, h.masters, victim, args...))
 }
 
 // start starts a command that keeps the master busy, and does not look at the reply.
@@ -242,8 +240,7 @@ func TestHarmedMinority(t *testing.T) {
 
 			c.do(h)
 			// One yes, one no, and the harmed one.
-			_, err := h.masters.Do(1, "SET", "split", "another's")
-			require.NoError(t, err)
+			redlock.Says(t, h.masters, 1, "SET", "split", "another's")
 			split := redlock.Within(client.NewMutex("split", long), 50*time.Millisecond)
 			require.Eventually(t, func() bool { // it may be connecting again
 				err := split.TryLock(t.Context())
@@ -298,10 +295,8 @@ func TestMastersThatRewriteTheirFilesForgetNothing(t *testing.T) {
 		return err == nil && strings.Contains(said.(string), "aof_rewrite_in_progress:1")
 	}
 	for i := range 3 {
-		_, err := h.masters.Do(i, "EVAL", "for i = 1, 30 do redis.call('SET', 'filler:' .. i, i) end", "0")
-		require.NoError(t, err)
-		_, err = h.masters.Do(i, "BGREWRITEAOF")
-		require.NoError(t, err)
+		redlock.Says(t, h.masters, i, "EVAL", "for i = 1, 30 do redis.call('SET', 'filler:' .. i, i) end", "0")
+		redlock.Says(t, h.masters, i, "BGREWRITEAOF")
 		require.Eventually(t, func() bool { return rewriting(i) }, time.Minute, 5*time.Millisecond)
 	}
 	require.NoError(t, before.Extend(t.Context()))
@@ -354,8 +349,7 @@ func TestMasterWithATruncatedFileDoesNotVote(t *testing.T) {
 	require.Equal(t, before.Token(), h.ask("GET", "before"))
 	require.Equal(t, "0", h.ask("EXISTS", "k"))
 
-	_, err = h.masters.Do(1, "DEL", "k") // so that two masters of three would give it away
-	require.NoError(t, err)
+	redlock.Says(t, h.masters, 1, "DEL", "k") // so that two masters of three would give it away
 	err = client.NewMutex("k", long).TryLock(t.Context())
 	var quarantined *mux.QuarantineError
 	require.ErrorAs(t, err, &quarantined)
@@ -381,8 +375,7 @@ func TestWhatIsNotPersistedIsNoVote(t *testing.T) {
 			require.NoError(t, err)
 
 			h.masters.FailSync(victim, true)
-			_, err = h.masters.Do(1, "SET", "k", "another's") // so that the vote of the victim is needed
-			require.NoError(t, err)
+			redlock.Says(t, h.masters, 1, "SET", "k", "another's") // so that the vote of the victim is needed
 			var round *redlock.RoundError
 			require.ErrorAs(t, m.TryLock(t.Context()), &round)
 			require.Equal(t, "no", round.Votes[1].Verdict)
@@ -400,8 +393,7 @@ func TestWhatIsNotPersistedIsNoVote(t *testing.T) {
 			h.masters.Restart(victim)
 			reaches(t, client, victim, "up")
 			reaches(t, another, victim, "up")
-			_, err = h.masters.Do(1, "DEL", "before", "k") // so that two masters of three would give both away
-			require.NoError(t, err)
+			redlock.Says(t, h.masters, 1, "DEL", "before", "k") // so that two masters of three would give both away
 			require.ErrorIs(t, another.NewMutex("before", long).TryLock(t.Context()), redlock.ErrHeld)
 			require.NoError(t, before.Extend(t.Context()))
 			require.Eventually(t, func() bool { // the release of what was not taken may be under way

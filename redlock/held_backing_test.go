@@ -214,9 +214,7 @@ func TestCloseLeavesNoKeyOfWhoWaitsForTheSecond(t *testing.T) {
 	require.NoError(t, c.Close())
 	require.ErrorIs(t, <-got, ErrClosed)
 	for i := range 3 {
-		n, err := masters.Do(i, "EXISTS", "k")
-		require.NoError(t, err)
-		require.Equal(t, int64(0), n)
+		require.Equal(t, int64(0), Says(t, masters, i, "EXISTS", "k"))
 	}
 }
 

@@ -25,8 +25,7 @@ func TestLossThatIsToldTooLateIsALoss(t *testing.T) {
 				require.NoError(t, m.Lock(t.Context()))
 				for i := range n {
 					masters.CutReplies(i)
-					_, err := masters.Do(i, "DEL", "k")
-					require.NoError(t, err)
+					redlock.Says(t, masters, i, "DEL", "k")
 				}
 				require.ErrorIs(t, m.Extend(t.Context()), redlock.ErrNoQuorum)
 				if then == "next" {

@@ -39,8 +39,7 @@ func TestThawedMasterIsToldOfAReleaseHoweverLateItIs(t *testing.T) {
 			s := c.round.Mux.Masters()[i]
 			return s.Owed == 0 && s.Debts == 0
 		}, hanging, 5*time.Millisecond)
-		n, err := masters.Do(i, "EXISTS", "k", "late") // which it was set when it thawed
-		require.NoError(t, err)
+		n := Says(t, masters, i, "EXISTS", "k", "late") // which it was set when it thawed
 		require.Equal(t, "0", fmt.Sprint(n))
 	}
 }

@@ -128,6 +128,6 @@ func TestCloseDoesNotPanic(t *testing.T) {
 			c.Close()
 		}()
 		<-done
-		command(t, masters, 0, "FLUSHALL")
+		Says(t, masters, 0, "FLUSHALL")
 	}
 }

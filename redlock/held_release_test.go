@@ -27,8 +27,8 @@ func TestTheNextAttemptFollowsARelease(t *testing.T) {
 	for name, opts := range releasedKinds {
 		t.Run(name, func(t *testing.T) {
 			for i := range 3 {
-				command(t, masters, i, "FLUSHALL")
-				command(t, masters, i, "SCRIPT", "FLUSH")
+				Says(t, masters, i, "FLUSHALL")
+				Says(t, masters, i, "SCRIPT", "FLUSH")
 			}
 			c := openedWith(t, Config{Masters: masters.Addrs()})
 			mutexes := []*Mutex{c.NewMutex("k", time.Minute, opts...), c.NewMutex("k", time.Minute, opts...)}
@@ -59,7 +59,7 @@ func TestAReleaseGoesOutWhereItsScriptWasForgotten(t *testing.T) {
 	for name, opts := range releasedKinds {
 		t.Run(name, func(t *testing.T) {
 			for i := range 3 {
-				command(t, masters, i, "FLUSHALL")
+				Says(t, masters, i, "FLUSHALL")
 			}
 			c := openedWith(t, Config{Masters: masters.Addrs()})
 			for n, release := range []func(m *Mutex) error{
@@ -82,7 +82,7 @@ func TestAReleaseGoesOutWhereItsScriptWasForgotten(t *testing.T) {
 						time.Sleep(10 * time.Millisecond)
 					}
 					for i := range 3 {
-						command(t, masters, i, "SCRIPT", "FLUSH")
+						Says(t, masters, i, "SCRIPT", "FLUSH")
 					}
 					require.NoError(t, release(m), n)
 					require.Eventually(t, func() bool {

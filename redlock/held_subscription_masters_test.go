@@ -234,8 +234,7 @@ func TestStatsTellWhichMastersNotify(t *testing.T) {
 				require.Equal(t, c.notify, s.Notifies, i)
 			}
 			require.NoError(t, held.Err())
-			log, err := masters.Do(0, "ACL", "LOG")
-			require.NoError(t, err)
+			log := redlock.Says(t, masters, 0, "ACL", "LOG")
 			if c.refusal {
 				require.Len(t, log, 2) // by the question, and by its script
 				for _, entry := range log.([]any) {

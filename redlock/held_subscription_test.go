@@ -436,15 +436,14 @@ func TestAMasterThatHasRefusedIsAskedOnItsNextConnection(t *testing.T) {
 	conntest.Soon(t, "it is connected", connected)
 	notifies := func() bool { return c.Stats().Masters[0].Notifies }
 	require.Eventually(t, notifies, hanging, 5*time.Millisecond)
-	command(t, masters, 0, "ACL", "SETUSER", "default", "-exists")
+	Says(t, masters, 0, "ACL", "SETUSER", "default", "-exists")
 	m := c.NewMutex("k", term30)
 	require.NoError(t, m.TryLock(t.Context()))
 	_, stop := m.KeepAlive(t.Context())
 	defer stop()
 	require.Eventually(t, func() bool { return !notifies() }, hanging, 5*time.Millisecond)
-	command(t, masters, 0, "ACL", "SETUSER", "default", "+exists")
-	_, err = masters.Do(0, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-	require.NoError(t, err)
+	Says(t, masters, 0, "ACL", "SETUSER", "default", "+exists")
+	Says(t, masters, 0, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 	conntest.Soon(t, "it is connected anew", connected)
 	require.Eventually(t, notifies, hanging, 5*time.Millisecond)
 }

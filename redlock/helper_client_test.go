@@ -166,20 +166,17 @@ func comes(t *testing.T, done <-chan error) {
 	require.NoError(t, conntest.Soon(t, "the lock is free, and the waiter has it", done))
 }
 
-func command(t *testing.T, masters *redlocktest.Masters, i int, args ...string) {
+// Says returns what a master says to a command, and requires that it is no error.
+func Says(t testing.TB, masters *redlocktest.Masters, i int, args ...string) any {
 	t.Helper()
-	_, err := masters.Do(i, args...)
-	require.NoError(t, err)
+	v, err := masters.Do(i, args...)
+	require.NoError(t, err, "%q", args)
+	return v
 }
 
-// asker returns what asks the first master, and requires an answer that is no error.
-func asker(t *testing.T, masters *redlocktest.Masters) func(args ...string) any {
-	return func(args ...string) any {
-		t.Helper()
-		v, err := masters.Do(0, args...)
-		require.NoError(t, err, args)
-		return v
-	}
+// Asker returns Says of the first master.
+func Asker(t testing.TB, masters *redlocktest.Masters) func(args ...string) any {
+	return func(args ...string) any { t.Helper(); return Says(t, masters, 0, args...) }
 }
 
 // Within returns the Mutex, whose rounds end after d, whatever its TTL is.

@@ -113,8 +113,7 @@ const lockKeys = "return redis.call('DBSIZE') - redis.call('EXISTS', '{}:since')
 // deleteLocks has a master lack all locks' keys, and no more. It may vote.
 func deleteLocks(t testing.TB, masters *redlocktest.Masters, i int) {
 	t.Helper()
-	_, err := masters.Do(i, "EVAL", "for _, key in ipairs(redis.call('KEYS', '*')) do if key ~= '{}:since' then redis.call('DEL', key) end end", "0")
-	require.NoError(t, err)
+	redlock.Says(t, masters, i, "EVAL", "for _, key in ipairs(redis.call('KEYS', '*')) do if key ~= '{}:since' then redis.call('DEL', key) end end", "0")
 }
 
 // openConfig returns a client that has come to each master, or has failed to once.
@@ -176,8 +175,7 @@ func steals(t testing.TB, masters *redlocktest.Masters, m *redlock.Mutex) {
 func declared(t *testing.T, masters *redlocktest.Masters, cfg redlock.Config) redlock.Config {
 	t.Helper()
 	cfg.Durable, cfg.RestartGuard = true, 24*time.Hour
-	text, err := masters.Do(0, "GET", "{}:since")
-	require.NoError(t, err)
+	text := redlock.Says(t, masters, 0, "GET", "{}:since")
 	if text != nil { // they are said to be already
 		return cfg
 	}
@@ -188,9 +186,7 @@ func declared(t *testing.T, masters *redlocktest.Masters, cfg redlock.Config) re
 	used(t, first, time.Second)
 	for i := range masters.N() {
 		require.Eventually(t, func() bool {
-			text, err := masters.Do(i, "GET", "{}:since")
-			require.NoError(t, err)
-			words := strings.Fields(fmt.Sprint(text))
+			words := strings.Fields(fmt.Sprint(redlock.Says(t, masters, i, "GET", "{}:since")))
 			if len(words) != 11 || !strings.Contains(words[10], "used") {
 				return false
 			}
@@ -199,8 +195,7 @@ func declared(t *testing.T, masters *redlocktest.Masters, cfg redlock.Config) re
 				require.NoError(t, err)
 				words[at] = fmt.Sprint(moment - (48 * time.Hour).Microseconds())
 			}
-			_, err = masters.Do(i, "SET", "{}:since", strings.Join(words, " "))
-			require.NoError(t, err)
+			redlock.Says(t, masters, i, "SET", "{}:since", strings.Join(words, " "))
 			return true
 		}, time.Minute, 5*time.Millisecond)
 	}

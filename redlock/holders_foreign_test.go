@@ -91,7 +91,7 @@ func (a *foreignArena) put(what func(key string) []string, key string) {
 return redis.call(unpack(ARGV))`
 	for i := range a.masters.N() {
 		if !a.silent || i != 2 {
-			command(a.T, a.masters, i, append([]string{"EVAL", instead, "1", key}, what(key)...)...)
+			Says(a.T, a.masters, i, append([]string{"EVAL", instead, "1", key}, what(key)...)...)
 		}
 	}
 }
@@ -100,7 +100,7 @@ return redis.call(unpack(ARGV))`
 func (a *foreignArena) clean(key string) {
 	for i := range a.masters.N() {
 		if !a.silent || i != 2 {
-			command(a.T, a.masters, i, "DEL", key)
+			Says(a.T, a.masters, i, "DEL", key)
 		}
 	}
 }
@@ -298,7 +298,7 @@ func TestLargeValuesBesideALock(t *testing.T) {
 // The values of keys are compared on the master.
 func TestValuesAreComparedOnTheMaster(t *testing.T) {
 	t.Parallel()
-	ask := asker(t, redlocktest.Start(t, 1))
+	ask := Asker(t, redlocktest.Start(t, 1))
 	ask("MSET", "ours", "t", "alike", "t", "theirs", "u", "long", "t"+large, "revoked", kind.Tombstone("t", "why"), "not", kind.Tombstone("t", large), "k", "3")
 	ask("ZADD", "set", "1", "t-1", "2", "t-2", "3", "u")
 	run := func(s script.Script, keys []string, args ...string) any {
@@ -356,8 +356,8 @@ func TestAKeyThatIsNoLockIsCalledSo(t *testing.T) {
 					t.Helper()
 					for i := range a.masters.N() {
 						if !a.silent || i != 2 {
-							require.EqualValues(t, 1, says(t, a.masters, i, "EXISTS", at), about)
-							require.EqualValues(t, -1, says(t, a.masters, i, "PTTL", at), about)
+							require.EqualValues(t, 1, Says(t, a.masters, i, "EXISTS", at), about)
+							require.EqualValues(t, -1, Says(t, a.masters, i, "PTTL", at), about)
 						}
 					}
 				}
@@ -427,15 +427,15 @@ func TestAKeyThatIsNoLockIsCalledSo(t *testing.T) {
 			}
 			a.clean(a.prefix + "k")
 			if a.masters.N() > 1 && !a.silent { // a minority decides nothing
-				command(t, a.masters, 0, value(a.prefix+"k")...)
+				Says(t, a.masters, 0, value(a.prefix+"k")...)
 				m := a.c.NewMutex("k", time.Minute)
 				require.NoError(t, m.TryLock(ctx), of)
 				require.NoError(t, m.Extend(ctx), of)
 				require.NoError(t, m.Unlock(ctx), of)
-				require.EqualValues(t, 1, says(t, a.masters, 0, "EXISTS", a.prefix+"k"), of)
+				require.EqualValues(t, 1, Says(t, a.masters, 0, "EXISTS", a.prefix+"k"), of)
 				require.NoError(t, m.TryLock(ctx), of)
 				a.clean(a.prefix + "k")
-				command(t, a.masters, 0, value(a.prefix+"k")...)
+				Says(t, a.masters, 0, value(a.prefix+"k")...)
 				err := m.Extend(ctx)
 				require.ErrorIs(t, err, ErrNotHeld, of)
 				require.NotContains(t, err.Error(), "no lock", of)

@@ -88,7 +88,7 @@ func TestReadersAreInTheWayOnWhicheverMasters(t *testing.T) {
 	c := opened(t, masters.Addrs(), nil)
 	for i := range 3 {
 		key := fmt.Sprint("k", i)
-		command(t, masters, i, "SET", key, "another's")
+		Says(t, masters, i, "SET", key, "another's")
 		require.NoError(t, c.NewMutex(key, 30*time.Second, WithShared(), WithOwner("reader")).TryLock(t.Context()))
 		h := c.NewMutex(key, 30*time.Second).findHolder(t.Context())
 		require.Equal(t, "reader", h.owner, "%d says %v", i, h)

@@ -41,7 +41,7 @@ func TestScriptsOfTheFence(t *testing.T) {
 			yes := false
 			verb := random.IntN(8)
 			if random.IntN(4) == 0 { // then they are sent by text
-				command(t, masters, 0, "SCRIPT", "FLUSH")
+				Says(t, masters, 0, "SCRIPT", "FLUSH")
 			}
 			switch verb {
 			case 0:
@@ -74,7 +74,7 @@ func TestScriptsOfTheFence(t *testing.T) {
 				reply = want.pass(string(token), number)
 				yes = reply > 0
 			default: // it expires
-				command(t, masters, 0, "DEL", key)
+				Says(t, masters, 0, "DEL", key)
 				want.token = ""
 				c.round.Put(k)
 				continue
@@ -85,25 +85,22 @@ func TestScriptsOfTheFence(t *testing.T) {
 			require.Equal(t, reply, vote.Int, "step %d, verb %d", step, verb)
 			require.Equal(t, yes, vote.Verdict == mux.VerdictYes, "step %d, verb %d", step, verb)
 			if verb == 0 && yes { // from now on under a token that comes again
-				command(t, masters, 0, "SET", key, string(token), "KEEPTTL")
+				Says(t, masters, 0, "SET", key, string(token), "KEEPTTL")
 				want.token = string(token)
 			}
 			c.round.Put(k)
-			f, err := masters.Do(0, "GET", "{"+key+"}:fence")
-			require.NoError(t, err)
+			f := Says(t, masters, 0, "GET", "{"+key+"}:fence")
 			if f == nil {
 				f = "0"
 			}
 			require.Equal(t, fmt.Sprint(want.f), f, "step %d, verb %d", step, verb)
-			v, err := masters.Do(0, "GET", key)
-			require.NoError(t, err)
+			v := Says(t, masters, 0, "GET", key)
 			if want.token == "" {
 				require.Nil(t, v)
 				continue
 			}
 			require.Equal(t, want.token, v)
-			left, err := masters.Do(0, "PTTL", "{"+key+"}:fence")
-			require.NoError(t, err)
+			left := Says(t, masters, 0, "PTTL", "{"+key+"}:fence")
 			require.Greater(t, left, ttl.Milliseconds(), "the counter outlives the lock")
 		}
 	}
@@ -176,7 +173,7 @@ func (c *counter) release(token string) int64 {
 // A counter is set back only where the key is the holder's own, and where the master's own clock says so, too.
 func TestScriptsThatMend(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
-	do := asker(t, masters)
+	do := Asker(t, masters)
 	now := time.Now().UnixMicro()
 	h := newHints()
 	one, two := kind.NewFenced("a", ttl, &h.Counters), kind.NewSeveralFenced(kind.NewSeveral([]string{"a", "b"}), ttl, &h.Counters)

@@ -30,9 +30,7 @@ func nativeRelease(t testing.TB) string {
 // calls is how often a master was asked for a command since it was started.
 func calls(t testing.TB, masters *redlocktest.Masters, i int, command string) int {
 	t.Helper()
-	stats, err := masters.Do(i, "INFO", "commandstats")
-	require.NoError(t, err)
-	return conntest.Calls(stats, command)
+	return conntest.Calls(redlock.Says(t, masters, i, "INFO", "commandstats"), command)
 }
 
 // becomes waits for what the last master may do after the decision.
@@ -104,8 +102,7 @@ func TestSeveralKeysAreTakenByTheNativeCommand(t *testing.T) {
 			client := openOn(t, masters, nil)
 			for i := range 3 {
 				if c.forbidden {
-					_, err := masters.Do(i, "ACL", "SETUSER", "default", "-msetex")
-					require.NoError(t, err)
+					redlock.Says(t, masters, i, "ACL", "SETUSER", "default", "-msetex")
 				}
 			}
 			m := client.NewMutex("a", 30*time.Second, redlock.WithKeys("b"))
@@ -165,8 +162,7 @@ func TestNativeCommandsMeanWhatTheScriptsMean(t *testing.T) {
 	c := openOn(t, masters, nil)
 	do := func(t *testing.T, i int, args ...string) {
 		t.Helper()
-		_, err := masters.Do(i, args...)
-		require.NoError(t, err)
+		redlock.Says(t, masters, i, args...)
 	}
 	taken := func(t *testing.T) *redlock.Mutex {
 		t.Helper()
@@ -214,9 +210,7 @@ func TestNativeCommandsMeanWhatTheScriptsMean(t *testing.T) {
 		require.NoError(t, m.Extend(t.Context()))
 		require.NoError(t, m.Unlock(t.Context()))
 		holds(t, 0, "none")
-		v, err := masters.Do(2, "GET", t.Name())
-		require.NoError(t, err)
-		require.Equal(t, "another's", v)
+		require.Equal(t, "another's", redlock.Says(t, masters, 2, "GET", t.Name()))
 	})
 	t.Run("a key of another type is another's", func(t *testing.T) {
 		m := taken(t)

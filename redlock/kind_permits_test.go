@@ -27,9 +27,7 @@ func permitKeys(t *testing.T, masters *redlocktest.Masters, i int, key string, k
 	for slot := range k {
 		args = append(args, fmt.Sprintf("{%s}:permit:%d/%d", key, slot+1, k))
 	}
-	v, err := masters.Do(i, args...)
-	require.NoError(t, err)
-	return v.(int64)
+	return Says(t, masters, i, args...).(int64)
 }
 
 // takenPermits returns n Mutexes that hold a permit each.
@@ -159,7 +157,7 @@ func TestAnAttemptGoesOnWhenAnotherIsFaster(t *testing.T) {
 			}
 			for i := range masters.Addrs() {
 				if tried < lost {
-					command(t, masters, i, "SET", fmt.Sprintf("{k}:permit:%d/%d", m.hold.NextSlot(), k), "another's")
+					Says(t, masters, i, "SET", fmt.Sprintf("{k}:permit:%d/%d", m.hold.NextSlot(), k), "another's")
 				}
 			}
 			tried++
@@ -206,7 +204,7 @@ func TestNoErrorQuotesWhatIsNoNumberOfPermits(t *testing.T) {
 	require.NoError(t, another.TryLock(t.Context()))
 	for _, text := range []string{another.Token(), "secret", "12345"} {
 		for i := range 3 {
-			command(t, masters, i, "SET", "{k}:permits", text)
+			Says(t, masters, i, "SET", "{k}:permits", text)
 		}
 		err := c.NewMutex("k", time.Minute, WithPermits(2)).TryLock(t.Context())
 		require.ErrorContains(t, err, "PERMITS {k}:permits says no number, and not 2")
@@ -244,7 +242,7 @@ func TestAnotherNumberOfPermitsIsRefused(t *testing.T) {
 		refused(second.TryLock(t.Context()))
 
 		for i := range 3 { // the mark has gone, and an extend sets it again
-			command(t, masters, i, "DEL", "{"+key+"}:permits")
+			Says(t, masters, i, "DEL", "{"+key+"}:permits")
 		}
 		require.NoError(t, first.Extend(t.Context()))
 		refused(second.TryLock(t.Context()))
@@ -291,15 +289,13 @@ func TestALockWaitsUntilAnotherNumberIsGone(t *testing.T) {
 	}
 
 	require.Eventually(t, func() bool { return owed(c)+owed(other) == 0 }, hanging, 5*time.Millisecond)
-	command(t, masters, 0, "DEL", "{k}:permits")
+	Says(t, masters, 0, "DEL", "{k}:permits")
 	before := asked.Load()
 	require.Eventually(t, func() bool { return asked.Load() >= before+2 }, hanging, 5*time.Millisecond)
-	v, err := masters.Do(0, "EXISTS", "{k}:permits")
-	require.NoError(t, err)
-	require.Zero(t, v, "it only asks")
+	require.Zero(t, Says(t, masters, 0, "EXISTS", "{k}:permits"), "it only asks")
 	require.Empty(t, done)
 	cancel()
-	err = conntest.Soon(t, "it gives up", done)
+	err := conntest.Soon(t, "it gives up", done)
 	require.ErrorIs(t, err, ErrNoQuorum)
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorContains(t, err, "PERMITS {k}:permits says 2, and not 3")
@@ -308,7 +304,7 @@ func TestALockWaitsUntilAnotherNumberIsGone(t *testing.T) {
 	has := locks(t, m)
 	require.NoError(t, first.Unlock(t.Context()))
 	for i := range 3 {
-		command(t, masters, i, "DEL", "{k}:permits")
+		Says(t, masters, i, "DEL", "{k}:permits")
 	}
 	comes(t, has)
 	require.Positive(t, m.Remaining())
@@ -440,8 +436,7 @@ func TestTheMarkOutlivesTheLongestLock(t *testing.T) {
 	c, other := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
 	lasts := func(why string) {
 		t.Helper()
-		v, err := masters.Do(0, "PTTL", "{k}:permits")
-		require.NoError(t, err)
+		v := Says(t, masters, 0, "PTTL", "{k}:permits")
 		require.Greater(t, time.Duration(v.(int64))*time.Millisecond, time.Hour, why)
 	}
 	long := c.NewMutex("k", time.Hour, WithPermits(2))
@@ -452,13 +447,13 @@ func TestTheMarkOutlivesTheLongestLock(t *testing.T) {
 	require.NoError(t, brief.Extend(t.Context()))
 	lasts("it was extended for less")
 
-	command(t, masters, 0, "PEXPIRE", "{k}:permits", "100000") // as if time had passed
+	Says(t, masters, 0, "PEXPIRE", "{k}:permits", "100000") // as if time had passed
 	heir := other.NewMutex("k", time.Hour, WithPermits(2), WithToken(long.Token()))
 	require.NoError(t, heir.Extend(t.Context()))
 	lasts("it was handed over")
 	require.NoError(t, heir.Unlock(t.Context()))
 
-	command(t, masters, 0, "PEXPIRE", "{k}:permits", "100000")
+	Says(t, masters, 0, "PEXPIRE", "{k}:permits", "100000")
 	require.NoError(t, other.NewMutex("k", time.Hour, WithPermits(2)).TryLock(t.Context()))
 	lasts("its client has taken it for less")
 }
@@ -677,8 +672,7 @@ func TestAPermitOfAMinorityIsNotUsed(t *testing.T) {
 		key := kind.NewPermits("k", 0, k).AppendKey(nil, []byte(held[1].Token()))
 		for i := range n/2 + 1 {
 			require.Equal(t, k, used(), "%d of %d masters have lost it", i, n)
-			_, err := masters.Do(i, "DEL", string(key))
-			require.NoError(t, err)
+			Says(t, masters, i, "DEL", string(key))
 		}
 		require.Equal(t, 1, used())
 	}

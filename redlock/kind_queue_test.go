@@ -141,8 +141,7 @@ return all`
 // see returns the queue as it is on a master.
 func see(t *testing.T, masters *redlocktest.Masters, queue string) *queueModel {
 	t.Helper()
-	v, err := masters.Do(0, "EVAL", seeQueue, "1", queue)
-	require.NoError(t, err)
+	v := Says(t, masters, 0, "EVAL", seeQueue, "1", queue)
 	var all []string
 	for _, s := range v.([]any) {
 		all = append(all, s.(string))
@@ -184,10 +183,10 @@ func TestScriptsOfTheQueueDoAsItsModel(t *testing.T) {
 	for range fewer(30) {
 		seed := rand.Uint64()
 		r := rand.New(rand.NewPCG(seed, 0))
-		command(t, masters, 0, "DEL", queue)
+		Says(t, masters, 0, "DEL", queue)
 		l := &queueModel{left: map[string]string{}}
 		for _, id := range ids {
-			command(t, masters, 0, "DEL", queue+":"+id, queue+":"+id+":alive")
+			Says(t, masters, 0, "DEL", queue+":"+id, queue+":"+id+":alive")
 		}
 		did := fmt.Sprint("seed ", seed, ":")
 		for range 30 {
@@ -196,22 +195,20 @@ func TestScriptsOfTheQueueDoAsItsModel(t *testing.T) {
 			switch n := r.IntN(21); {
 			case n < 11:
 				did += " enter " + id
-				v, err := masters.Do(0, "EVAL", kind.EnterScript.Text, "1", queue, id,
+				v := Says(t, masters, 0, "EVAL", kind.EnterScript.Text, "1", queue, id,
 					fmt.Sprint(aliveTTL.Milliseconds()), fmt.Sprint(bellTTL.Milliseconds()))
-				require.NoError(t, err)
 				require.Equal(t, l.enter(id), v, did)
 			case n < 14:
 				did += " leave " + id
-				v, err := masters.Do(0, "EVAL", kind.LeaveScript.Text, "3", queue, notice, notice+":alive", id)
-				require.NoError(t, err)
+				v := Says(t, masters, 0, "EVAL", kind.LeaveScript.Text, "3", queue, notice, notice+":alive", id)
 				require.Equal(t, l.leave(id), v == int64(1), did)
 			case n < 16:
 				did += " dies " + id
-				command(t, masters, 0, "DEL", notice+":alive")
+				Says(t, masters, 0, "DEL", notice+":alive")
 				delete(l.left, id+":alive")
 			case n < 17:
 				did += " notice " + id
-				command(t, masters, 0, "DEL", notice)
+				Says(t, masters, 0, "DEL", notice)
 				delete(l.left, id)
 			case n < 19:
 				did += " time"
@@ -220,18 +217,18 @@ func TestScriptsOfTheQueueDoAsItsModel(t *testing.T) {
 					if name != "" {
 						key += ":" + name
 					}
-					command(t, masters, 0, "PEXPIRE", key, fmt.Sprint(spentTTL.Milliseconds()))
+					Says(t, masters, 0, "PEXPIRE", key, fmt.Sprint(spentTTL.Milliseconds()))
 					l.left[name] = "spent"
 				}
 			case n < 20:
 				did += " back " + id
 				if l.left[id+":alive"] != "" {
-					command(t, masters, 0, "PEXPIRE", notice+":alive", fmt.Sprint(lateTTL.Milliseconds()))
+					Says(t, masters, 0, "PEXPIRE", notice+":alive", fmt.Sprint(lateTTL.Milliseconds()))
 					l.left[id+":alive"] = "late"
 				}
 			default:
 				did += " lost"
-				command(t, masters, 0, "DEL", queue)
+				Says(t, masters, 0, "DEL", queue)
 				l.ids = nil
 				delete(l.left, "")
 			}
@@ -280,19 +277,15 @@ func TestReadersShareOneRankInTheQueue(t *testing.T) {
 				did += " " + s.does
 				switch s.does[0] {
 				case '+':
-					v, err := masters.Do(0, "EVAL", kind.EnterScript.Text, "1", queue, id, "100000", "100000")
-					require.NoError(t, err)
+					v := Says(t, masters, 0, "EVAL", kind.EnterScript.Text, "1", queue, id, "100000", "100000")
 					require.Equal(t, s.before, v, did)
 				case '-':
-					_, err := masters.Do(0, "EVAL", kind.LeaveScript.Text, "3", queue, notice, notice+":alive", id)
-					require.NoError(t, err)
+					Says(t, masters, 0, "EVAL", kind.LeaveScript.Text, "3", queue, notice, notice+":alive", id)
 				default:
-					command(t, masters, 0, "DEL", notice+":alive")
+					Says(t, masters, 0, "DEL", notice+":alive")
 				}
 			}
-			v, err := masters.Do(0, "EXISTS", queue)
-			require.NoError(t, err)
-			require.Zero(t, v, did)
+			require.Zero(t, Says(t, masters, 0, "EXISTS", queue), did)
 		})
 	}
 }
@@ -301,18 +294,12 @@ func TestReadersShareOneRankInTheQueue(t *testing.T) {
 func TestPlacesInLine(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
-	_, err := masters.Do(0, "ZADD", "{k}:line", "1", "a", "2", "r:", "2", "r:b", "2", "r:c", "3", "d")
-	require.NoError(t, err)
+	Says(t, masters, 0, "ZADD", "{k}:line", "1", "a", "2", "r:", "2", "r:b", "2", "r:c", "3", "d")
 	for id, want := range map[string]string{"a": "[1 4]", "r:b": "[2 4]", "r:c": "[2 4]", "d": "[4 4]", "nobody": "[0 0]"} {
-		v, err := masters.Do(0, "EVAL", kind.PlaceScript.Text, "1", "{k}:line", id)
-		require.NoError(t, err)
-		require.Equal(t, want, fmt.Sprint(v), id)
+		require.Equal(t, want, fmt.Sprint(Says(t, masters, 0, "EVAL", kind.PlaceScript.Text, "1", "{k}:line", id)), id)
 	}
-	_, err = masters.Do(0, "ZREM", "{k}:line", "a", "r:")
-	require.NoError(t, err)
+	Says(t, masters, 0, "ZREM", "{k}:line", "a", "r:")
 	for id, want := range map[string]string{"r:b": "[1 3]", "r:c": "[1 3]", "d": "[3 3]"} {
-		v, err := masters.Do(0, "EVAL", kind.PlaceScript.Text, "1", "{k}:line", id)
-		require.NoError(t, err)
-		require.Equal(t, want, fmt.Sprint(v), id)
+		require.Equal(t, want, fmt.Sprint(Says(t, masters, 0, "EVAL", kind.PlaceScript.Text, "1", "{k}:line", id)), id)
 	}
 }

@@ -99,7 +99,7 @@ func TestScriptsOfSeveralFencedKeysDoWhatTheReferenceDoes(t *testing.T) {
 	sequential(t)
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
-	do := asker(t, masters)
+	do := Asker(t, masters)
 	all := []string{"a", "b", "c"}
 	for range fewer(30) {
 		do("FLUSHALL")
@@ -165,7 +165,7 @@ func TestScriptsOfSeveralFencedKeysDoWhatTheReferenceDoes(t *testing.T) {
 func TestAdoptMovesAllCounters(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
-	do := asker(t, masters)
+	do := Asker(t, masters)
 	keys := []string{"a", "b", "c"}
 	f := kind.NewSeveralFenced(kind.NewSeveral(keys), 20*time.Second, &newHints().Counters)
 	for i, key := range keys {

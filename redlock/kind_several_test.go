@@ -97,7 +97,7 @@ func TestScriptsOfSeveralKeysDoWhatTheReferenceDoes(t *testing.T) {
 	require.NoError(t, err)
 	native := c.Server().Commands&conn.MSetEx != 0
 	require.NoError(t, c.Close())
-	do := asker(t, masters)
+	do := Asker(t, masters)
 	all := []string{"a", "b", "c"}
 	tokens := []string{"one", "two", "three"}
 	for range fewer(30) {
@@ -307,9 +307,9 @@ func TestMastersNotifyOfAChangeOfAnyKey(t *testing.T) {
 	for _, text := range []bool{false, true} {
 		for _, key := range m.spec().Names() {
 			for i := range 3 {
-				command(t, masters, i, "SET", key, "another's")
+				Says(t, masters, i, "SET", key, "another's")
 				if text {
-					command(t, masters, i, "SCRIPT", "FLUSH")
+					Says(t, masters, i, "SCRIPT", "FLUSH")
 				}
 			}
 			w := line.NewWaiter(&c.line)
@@ -320,7 +320,7 @@ func TestMastersNotifyOfAChangeOfAnyKey(t *testing.T) {
 				return err == nil && p.WillNotify && p.Held && !p.Free
 			}, hanging, 20*time.Millisecond)
 			for i := range 3 {
-				command(t, masters, i, "DEL", key)
+				Says(t, masters, i, "DEL", key)
 			}
 			require.Eventually(t, func() bool { _, majority := c.looks.Free(w); return majority }, hanging, 5*time.Millisecond)
 			<-told

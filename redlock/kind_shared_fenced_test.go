@@ -82,7 +82,7 @@ func TestScriptsOfReadersWithAFence(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	do := asker(t, masters)
+	do := Asker(t, masters)
 	today := uint64(time.Now().UnixMicro())
 	for round := range fewer(20) {
 		key := fmt.Sprint("k", round)
@@ -179,12 +179,12 @@ func TestAReadersFenceIsBetweenTheWriters(t *testing.T) {
 	c := opened(t, masters.Addrs(), nil)
 	ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
 	for i := range 3 { // nothing agrees
-		command(t, masters, i, "SET", "{k}:fence", fmt.Sprint(ahead+uint64(i*i)))
+		Says(t, masters, i, "SET", "{k}:fence", fmt.Sprint(ahead+uint64(i*i)))
 	}
 	fences := make([]uint64, 0, 20)
 	for i := range cap(fences) {
 		away := rand.IntN(3)
-		command(t, masters, away, "SET", "k", "another's")
+		Says(t, masters, away, "SET", "k", "another's")
 		m := c.NewMutex("k", time.Minute, WithFence())
 		if i%2 == 1 {
 			m = c.NewMutex("k", time.Minute, WithFence(), WithShared())
@@ -196,7 +196,7 @@ func TestAReadersFenceIsBetweenTheWriters(t *testing.T) {
 			require.Equal(t, fences[i], m.Fence())
 		}
 		require.NoError(t, m.Unlock(t.Context()))
-		command(t, masters, away, "DEL", "k")
+		Says(t, masters, away, "DEL", "k")
 		noKeyOf(t, masters, "k")
 	}
 	require.IsIncreasing(t, fences)
@@ -233,7 +233,7 @@ func TestAReadersFenceIsAboveTheWriterBeforeThoseWithoutOne(t *testing.T) {
 			if how == "set again" { // by an extend that was late, on masters that have had another writer meanwhile
 				*hidden[uint64](&first.hold, "fence"), was = 1, was+1_000_000
 				for i := range 3 {
-					command(t, masters, i, "SET", "{k}:fence", strconv.FormatUint(was, 10))
+					Says(t, masters, i, "SET", "{k}:fence", strconv.FormatUint(was, 10))
 				}
 				require.NoError(t, first.Extend(t.Context()))
 			}
@@ -271,9 +271,9 @@ func TestReadersTogetherHaveOneFence(t *testing.T) {
 	require.NoError(t, h.Extend(t.Context()))
 	require.Equal(t, all[0].Fence(), h.Fence(), "handed over")
 	for i := range 3 {
-		command(t, masters, i, "ZREM", "k", all[1].Token())
+		Says(t, masters, i, "ZREM", "k", all[1].Token())
 	}
-	command(t, masters, 0, "DEL", "{k}:fence")
+	Says(t, masters, 0, "DEL", "{k}:fence")
 	require.NoError(t, all[2].Extend(t.Context()))
 	require.Equal(t, 3, remember(t, masters, "k", all[2].Fence()), "an extend carries the number")
 	for i, m := range all {

@@ -171,13 +171,11 @@ func TestServersThatAreTooOldForReaders(t *testing.T) {
 func TestAReaderMayExpireAtARoundTime(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
 	c := opened(t, masters.Addrs(), nil)
-	command(t, masters, 0, "ZADD", "k", "2000000000000.25", "another reader")
+	Says(t, masters, 0, "ZADD", "k", "2000000000000.25", "another reader")
 	m := c.NewMutex("k", term30, WithShared())
 	require.NoError(t, m.TryLock(t.Context()))
 	require.NoError(t, m.Unlock(t.Context()))
-	v, err := masters.Do(0, "ZCARD", "k")
-	require.NoError(t, err)
-	require.EqualValues(t, 1, v)
+	require.EqualValues(t, 1, Says(t, masters, 0, "ZCARD", "k"))
 }
 
 // A shelf is what a master has of a shared lock, as the scripts are to treat it. Times are in
@@ -310,7 +308,7 @@ func compareReadersScripts(t *testing.T, masters *redlocktest.Masters, c *Client
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	do := asker(t, masters)
+	do := Asker(t, masters)
 	for n := range fewer(20) {
 		key := fmt.Sprint("k", n)
 		intent := "{" + key + "}:writer"
@@ -324,7 +322,7 @@ func compareReadersScripts(t *testing.T, masters *redlocktest.Masters, c *Client
 			now, ms := time.Now().UnixMilli(), ttl.Milliseconds()
 			reply, verb := int64(-99), random.IntN(12)
 			if random.IntN(4) == 0 { // then they are sent by text
-				command(t, masters, 0, "SCRIPT", "FLUSH")
+				Says(t, masters, 0, "SCRIPT", "FLUSH")
 			}
 			switch verb {
 			case 0, 1:
@@ -437,9 +435,7 @@ func TestARevokedReaderIsNotSetAgain(t *testing.T) {
 	k.Repair(s, []byte(m.Token()), 0, term30, 1)
 	require.NoError(t, c.round.Mux.Do(t.Context(), &k.Op))
 	require.Equal(t, mux.VerdictNo, k.Op.Votes[0].Verdict)
-	n, err := masters.Do(0, "ZCARD", "k")
-	require.NoError(t, err)
-	require.Equal(t, int64(2), n, "the other reader, and the tombstone")
+	require.Equal(t, int64(2), Says(t, masters, 0, "ZCARD", "k"), "the other reader, and the tombstone")
 }
 
 func TestHoldersListsTheReaders(t *testing.T) {
@@ -462,7 +458,7 @@ func TestHoldersListsTheReaders(t *testing.T) {
 		readers = append(readers, m)
 		want[m.Token()] = term30 * time.Duration(1+i)
 	}
-	command(t, masters, 0, "ZADD", "k", "1", "one whose term has ended")
+	Says(t, masters, 0, "ZADD", "k", "1", "one whose term has ended")
 	all := ask(WithShared())
 	require.Len(t, all, 9)
 	for i, h := range all {
@@ -485,12 +481,12 @@ func TestHoldersListsTheReaders(t *testing.T) {
 	for i := range many {
 		set = append(set, fmt.Sprint(far+int64(i)), fmt.Sprint("reader-", i))
 	}
-	command(t, masters, 0, set...)
-	command(t, masters, 0, "PEXPIREAT", "k", fmt.Sprint(far+int64(many)))
+	Says(t, masters, 0, set...)
+	Says(t, masters, 0, "PEXPIREAT", "k", fmt.Sprint(far+int64(many)))
 	all = slices.DeleteFunc(ask(WithShared()), func(h Said) bool { return h.Token.IsZero() })
 	require.Len(t, all, many-1)
 	require.Equal(t, "reader-1", all[0].Token.Reveal(), "those whose terms end last")
-	command(t, masters, 0, "DEL", "k")
+	Says(t, masters, 0, "DEL", "k")
 
 	writer := c.NewMutex("k", term30)
 	require.NoError(t, writer.TryLock(t.Context()))

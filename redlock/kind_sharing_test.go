@@ -11,13 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func says(t *testing.T, masters *redlocktest.Masters, i int, args ...string) any {
-	t.Helper()
-	v, err := masters.Do(i, args...)
-	require.NoError(t, err)
-	return v
-}
-
 // A key of another library that does not expire is not revoked: nobody would ever take its tombstone away.
 func TestAKeyWithoutExpiryIsNotRevoked(t *testing.T) {
 	t.Parallel()
@@ -32,7 +25,7 @@ func TestAKeyWithoutExpiryIsNotRevoked(t *testing.T) {
 				slot := kind.SlotKey(prefix+"p", 1, 2)
 				for i := range n {
 					comesUp(t, c, i)
-					command(t, masters, i, "MSET", prefix+"k", "theirs", slot, "theirs.1.2")
+					Says(t, masters, i, "MSET", prefix+"k", "theirs", slot, "theirs.1.2")
 				}
 				for range 2 {
 					for name, opts := range map[string][]Option{"k": nil, "p": {WithPermits(2)}} {
@@ -43,19 +36,19 @@ func TestAKeyWithoutExpiryIsNotRevoked(t *testing.T) {
 					require.ErrorIs(t, c.Revoke(t.Context(), "k", "deploy", WithToken("theirs")), ErrHeld)
 				}
 				for i := range n {
-					require.Equal(t, "theirs", says(t, masters, i, "GET", prefix+"k"))
-					require.Equal(t, "theirs.1.2", says(t, masters, i, "GET", slot))
+					require.Equal(t, "theirs", Says(t, masters, i, "GET", prefix+"k"))
+					require.Equal(t, "theirs.1.2", Says(t, masters, i, "GET", slot))
 				}
 				if n == 1 {
 					return
 				}
 				for i := range 2 { // where a majority ends, the lock is revoked
-					command(t, masters, i, "PEXPIRE", prefix+"k", "60000")
+					Says(t, masters, i, "PEXPIRE", prefix+"k", "60000")
 				}
 				require.NoError(t, c.Revoke(t.Context(), "k", "deploy"))
-				require.Equal(t, "theirs", says(t, masters, 2, "GET", prefix+"k"))
+				require.Equal(t, "theirs", Says(t, masters, 2, "GET", prefix+"k"))
 				for i := range 2 { // and where only one says no by then, for the token is gone on another
-					command(t, masters, i, "DEL", prefix+"k")
+					Says(t, masters, i, "DEL", prefix+"k")
 				}
 				require.ErrorIs(t, c.Revoke(t.Context(), "k", "deploy", WithToken("theirs")), ErrNotHeld)
 			})
@@ -93,7 +86,7 @@ func TestWhoLetsGoWhileOthersAreRevoked(t *testing.T) {
 				require.NoError(t, c.NewMutex("k", time.Minute).TryLock(t.Context()))
 				require.ErrorIs(t, operator.Revoke(t.Context(), "k", "deploy", opt), ErrNotHeld, "nobody was there")
 				for i := range 3 {
-					command(t, masters, i, "DEL", "k")
+					Says(t, masters, i, "DEL", "k")
 				}
 			}
 		})
@@ -153,16 +146,16 @@ func TestReadersOfAnotherLibraryAreNotJoined(t *testing.T) {
 				}
 				end := strconv.FormatInt(time.Now().Add(time.Hour).UnixMilli(), 10)
 				for i := range n {
-					command(t, masters, i, "ZADD", "k", end, "theirs", end, extra)
-					command(t, masters, i, "PEXPIREAT", "k", end)
+					Says(t, masters, i, "ZADD", "k", end, "theirs", end, extra)
+					Says(t, masters, i, "PEXPIREAT", "k", end)
 				}
 				for _, reader := range readers {
 					require.ErrorIs(t, reader.TryLock(t.Context()), ErrHeld)
 					Refused(t, reader, "")
 				}
 				for i := range n {
-					require.EqualValues(t, 2, says(t, masters, i, "ZCARD", "k"))
-					command(t, masters, i, "DEL", "k")
+					require.EqualValues(t, 2, Says(t, masters, i, "ZCARD", "k"))
+					Says(t, masters, i, "DEL", "k")
 				}
 			}
 			// A set of readers ends with its last one. Of what is still there, nothing is taken or deleted.
@@ -170,21 +163,21 @@ func TestReadersOfAnotherLibraryAreNotJoined(t *testing.T) {
 			for _, set := range board {
 				for _, reader := range readers {
 					for i := range n {
-						command(t, masters, i, "DEL", "k")
+						Says(t, masters, i, "DEL", "k")
 					}
 					require.NoError(t, reader.TryLock(t.Context()), set)
 					Confirmed(t, reader)
 					for i := range n {
-						command(t, masters, i, "DEL", "k")
-						command(t, masters, i, set...)
+						Says(t, masters, i, "DEL", "k")
+						Says(t, masters, i, set...)
 					}
 					require.ErrorIs(t, reader.Extend(t.Context()), ErrNotHeld, set)
 					require.ErrorIs(t, reader.Unlock(t.Context()), ErrNotHeld, set)
 					require.ErrorIs(t, reader.TryLock(t.Context()), ErrHeld, set)
 					require.ErrorIs(t, c.Revoke(t.Context(), "k", "it is to go", WithShared(), WithToken("a score")), map[bool]error{true: ErrHeld, false: ErrNotHeld}[set[2] == "9e15"], set)
 					for i := range n {
-						require.Equal(t, []any{"a score"}, says(t, masters, i, "ZRANGE", "k", "0", "-1"), set)
-						require.EqualValues(t, -1, says(t, masters, i, "PTTL", "k"), set)
+						require.Equal(t, []any{"a score"}, Says(t, masters, i, "ZRANGE", "k", "0", "-1"), set)
+						require.EqualValues(t, -1, Says(t, masters, i, "PTTL", "k"), set)
 					}
 				}
 			}

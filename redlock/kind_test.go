@@ -23,8 +23,7 @@ func TestDeniedRightIsNoAnswer(t *testing.T) {
 		t.Helper()
 		for i := range 3 {
 			args := append([]string{"ACL", "SETUSER", "u", "on", ">pw", "~*", "+@all"}, rights...)
-			_, err := masters.Do(i, args...)
-			require.NoError(t, err)
+			Says(t, masters, i, args...)
 		}
 	}
 	grants()
@@ -65,8 +64,7 @@ func TestDeniedRightIsNoAnswer(t *testing.T) {
 		for _, command := range commands {
 			t.Run(name+" without "+command, func(t *testing.T) {
 				for i := range 3 { // not what the masters are believed by
-					_, err := masters.Do(i, "EVAL", "for _, key in ipairs(redis.call('KEYS', '*lock:*')) do redis.call('DEL', key) end", "0")
-					require.NoError(t, err)
+					Says(t, masters, i, "EVAL", "for _, key in ipairs(redis.call('KEYS', '*lock:*')) do redis.call('DEL', key) end", "0")
 				}
 				grants()
 				m := c.NewMutex("lock:a", time.Minute, opts...)

@@ -38,7 +38,7 @@ func TestLongTimesDoNotOverflow(t *testing.T) {
 	require.NoError(t, fenced.TryLock(t.Context()))
 	require.NoError(t, fenced.Extend(t.Context()))
 
-	command(t, masters, 0, "SET", "k", "another's", "PX", "15000000000000")
+	Says(t, masters, 0, "SET", "k", "another's", "PX", "15000000000000")
 	c := openedWith(t, Config{Masters: masters.Addrs(), DialTimeout: clock.Forever})
 	comes := parked(t, c, "k")
 	require.Zero(t, c.Stats().more.WokenExpiry)
@@ -55,7 +55,7 @@ func TestBigValuesAndKeysBreakNoConnection(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
 	for i := range 3 {
-		command(t, masters, i, "SET", "big", strings.Repeat("v", 1<<20))
+		Says(t, masters, i, "SET", "big", strings.Repeat("v", 1<<20))
 	}
 	m := c.NewMutex("mine", 30*time.Second)
 	require.NoError(t, m.TryLock(t.Context()))
@@ -110,8 +110,7 @@ func TestNoLockHasTheNameOfWhatIsKeptBesideOne(t *testing.T) {
 		if m := all[0].NewMutex("s", time.Minute, WithShared()); m.TryLock(ctx) == nil { // the writer is told
 			m.Unlock(ctx)
 		}
-		keys, err := masters.Do(0, "KEYS", "*")
-		require.NoError(t, err)
+		keys := Says(t, masters, 0, "KEYS", "*")
 		for _, key := range keys.([]any) {
 			key := key.(string)
 			if len(key) == 1 || key == "{}:since" { // the last is no lock's, and does not expire
@@ -156,7 +155,7 @@ func TestFullMastersExtendAndRelease(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	limit := func(bytes string) {
 		for i := range masters.Addrs() {
-			command(t, masters, i, "CONFIG", "SET", "maxmemory", bytes)
+			Says(t, masters, i, "CONFIG", "SET", "maxmemory", bytes)
 		}
 	}
 	c, other := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)

@@ -26,7 +26,7 @@ func closedInTime(t *testing.T, masters *redlocktest.Masters, c *Client, pattern
 	}
 	time.Sleep(closeLinger) // what is under way arrives
 	for i := range masters.N() {
-		command(t, masters, i, "EVAL", "for _, key in ipairs(redis.call('KEYS', '"+pattern+"')) do redis.call('DEL', key) end", "0")
+		Says(t, masters, i, "EVAL", "for _, key in ipairs(redis.call('KEYS', '"+pattern+"')) do redis.call('DEL', key) end", "0")
 	}
 	return false
 }
@@ -52,7 +52,7 @@ func TestClosedClientLeavesItsQueues(t *testing.T) {
 		}
 		ended = append(ended, locks(t, closes.NewMutex(keys[0], term30, WithKeys(keys[1:3]...))))
 		for i := range masters.N() { // whatever is left stays
-			command(t, masters, i, "EVAL", "for _, key in ipairs(redis.call('KEYS', '*:line*')) do redis.call('PERSIST', key) end", "0")
+			Says(t, masters, i, "EVAL", "for _, key in ipairs(redis.call('KEYS', '*:line*')) do redis.call('PERSIST', key) end", "0")
 		}
 		inTime := closedInTime(t, masters, closes, "*:line*")
 		for _, e := range ended {
@@ -82,7 +82,7 @@ func TestClosedClientTakesItsIntentsAway(t *testing.T) {
 			return intents(t, masters, "k") == 3
 		}, hanging, 10*time.Millisecond)
 		for i := range 3 { // whatever is left stays
-			command(t, masters, i, "PERSIST", kind.IntentKey("k"))
+			Says(t, masters, i, "PERSIST", kind.IntentKey("k"))
 		}
 		inTime := closedInTime(t, masters, closes, "*:writer")
 		require.ErrorIs(t, conntest.Soon(t, "it returns", done), ErrClosed)
@@ -109,9 +109,7 @@ func TestEntriesOfLongKeysLiveOn(t *testing.T) {
 		ended = append(ended, done)
 	}
 	alive := func() int {
-		v, err := masters.Do(0, "KEYS", "*:alive")
-		require.NoError(t, err)
-		return len(v.([]any))
+		return len(Says(t, masters, 0, "KEYS", "*:alive").([]any))
 	}
 	require.Eventually(t, func() bool { return alive() == n }, time.Minute, 10*time.Millisecond)
 	for tries := 5; ; tries-- { // those that nobody renews come again when their waiters look, and end each time

@@ -86,15 +86,15 @@ func TestNoPermitIsTakenAheadOfTheQueue(t *testing.T) {
 	m.hold.SetNextSlot(slot - 1)
 
 	master, queue := queueMasterOf(t, other, m.spec().Names()[0]), queueKey(m.spec().Names()[0])
-	command(t, masters, master, "ZADD", queue, "1", "another's")
-	command(t, masters, master, "SET", queue+":another's:alive", "")
+	Says(t, masters, master, "ZADD", queue, "1", "another's")
+	Says(t, masters, master, "SET", queue+":another's:alive", "")
 	done := queuesUp(t, masters, m, 1)
 	require.Eventually(t, func() bool {
 		notice, err := masters.Do(master, "EXISTS", queue+":another's")
 		return err == nil && notice == int64(1)
 	}, hanging, 5*time.Millisecond, "it waits for the other")
 	require.Empty(t, done)
-	command(t, masters, master, "DEL", queue+":another's:alive", queue+":another's")
+	Says(t, masters, master, "DEL", queue+":another's:alive", queue+":another's")
 	comes(t, done)
 	require.NoError(t, m.Unlock(t.Context()))
 	require.NoError(t, held.Unlock(t.Context()))

@@ -85,8 +85,7 @@ func readersQueueUp(t *testing.T, masters *redlocktest.Masters, m *Mutex, reader
 	require.Eventually(t, func() bool {
 		n := 0
 		for i := range masters.N() {
-			v, err := masters.Do(i, "ZRANGE", queueKey(m.spec().Key), "0", "-1")
-			require.NoError(t, err)
+			v := Says(t, masters, i, "ZRANGE", queueKey(m.spec().Key), "0", "-1")
 			for _, id := range v.([]any) {
 				if id := id.(string); reads(id) && id != kind.ReaderMark {
 					n++
@@ -230,7 +229,7 @@ func TestQueueIsOnOneMaster(t *testing.T) {
 	master := queueMasterOf(t, holds, "k")
 	for tries := 5; ; tries-- {
 		for i := range 3 {
-			command(t, masters, i, "CONFIG", "RESETSTAT")
+			Says(t, masters, i, "CONFIG", "RESETSTAT")
 		}
 		m := holds.NewMutex("k", term30)
 		require.NoError(t, m.Lock(t.Context()))
@@ -245,8 +244,7 @@ func TestQueueIsOnOneMaster(t *testing.T) {
 		noQueue(t, masters)
 		var on []int
 		for i := range 3 {
-			v, err := masters.Do(i, "INFO", "commandstats")
-			require.NoError(t, err)
+			v := Says(t, masters, i, "INFO", "commandstats")
 			if strings.Contains(v.(string), "cmdstat_zadd:") || strings.Contains(v.(string), "cmdstat_zrem:") {
 				on = append(on, i)
 			}
@@ -271,8 +269,7 @@ func TestQueueCostsAnUncontendedLockNothing(t *testing.T) {
 		require.NoError(t, m.Unlock(t.Context()))
 	}
 	for i := range 3 {
-		v, err := masters.Do(i, "INFO", "commandstats")
-		require.NoError(t, err)
+		v := Says(t, masters, i, "INFO", "commandstats")
 		for _, command := range []string{"zadd", "zrank", "zrem", "pttl", "exists"} {
 			require.NotContains(t, v, "cmdstat_"+command+":")
 		}
@@ -288,13 +285,13 @@ func TestQueueMasterFailsWhileProcessesWait(t *testing.T) {
 		"restarts": func(_ *testing.T, masters *redlocktest.Masters, i int) { masters.Restart(i) },
 		"flushed":  func(_ *testing.T, masters *redlocktest.Masters, i int) { masters.Flush(i) },
 		"the queue is lost": func(t *testing.T, masters *redlocktest.Masters, i int) {
-			command(t, masters, i, "DEL", queueKey("k"))
+			Says(t, masters, i, "DEL", queueKey("k"))
 		},
 		"another's key is there": func(t *testing.T, masters *redlocktest.Masters, i int) {
-			command(t, masters, i, "SET", queueKey("k"), "x")
+			Says(t, masters, i, "SET", queueKey("k"), "x")
 		},
 		"it may not any more": func(t *testing.T, masters *redlocktest.Masters, i int) {
-			command(t, masters, i, "ACL", "SETUSER", "default", "-zrank", "-zrem")
+			Says(t, masters, i, "ACL", "SETUSER", "default", "-zrank", "-zrem")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -364,16 +361,13 @@ func TestWhoLeavesTakesThePredecessorsNoticeAway(t *testing.T) {
 	go func() { done <- waits.NewMutex("k", term30).Lock(ctx) }()
 	require.Eventually(t, func() bool { return queueLength(t, masters, "k") == 2 }, hanging, 5*time.Millisecond)
 	i := queueMasterOf(t, holder, "k")
-	ids, err := masters.Do(i, "ZRANGE", queueKey("k"), "0", "-1")
-	require.NoError(t, err)
+	ids := Says(t, masters, i, "ZRANGE", queueKey("k"), "0", "-1")
 	notice := string(kind.AppendNoticeKey(nil, []byte(queueKey("k")), []byte(ids.([]any)[0].(string))))
 	there := func() bool {
-		n, err := masters.Do(i, "EXISTS", notice)
-		require.NoError(t, err)
-		return n == int64(1)
+		return Says(t, masters, i, "EXISTS", notice) == int64(1)
 	}
 	require.True(t, there())
-	command(t, masters, i, "PERSIST", notice) // if it is left, it stays
+	Says(t, masters, i, "PERSIST", notice) // if it is left, it stays
 	require.NoError(t, dies.round.Mux.Close())
 	leave() // Close would wait for a moment only
 	require.ErrorIs(t, conntest.Soon(t, "it returns", done), context.Canceled)
@@ -385,13 +379,12 @@ func TestEnterScript(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
 	enter := func(id string) string {
-		v, err := masters.Do(0, "EVAL", kind.EnterScript.Text, "1", "{k}:line", id, "300000", "300000") // longer than the test takes
-		require.NoError(t, err)
+		v := Says(t, masters, 0, "EVAL", kind.EnterScript.Text, "1", "{k}:line", id, "300000", "300000") // longer than the test takes
 		return v.(string)
 	}
 	leave := func(id string) {
 		notice := "{k}:line:" + id
-		command(t, masters, 0, "EVAL", kind.LeaveScript.Text, "3", "{k}:line", notice, notice+":alive", id)
+		Says(t, masters, 0, "EVAL", kind.LeaveScript.Text, "3", "{k}:line", notice, notice+":alive", id)
 	}
 	require.Empty(t, enter("a"))
 	for i, id := range []string{"b", "c", "d", "e"} {
@@ -402,7 +395,7 @@ func TestEnterScript(t *testing.T) {
 	leave("b")
 	require.Equal(t, "a", enter("c"))
 	for _, id := range []string{"a", "c"} { // they die
-		command(t, masters, 0, "DEL", "{k}:line:"+id+":alive")
+		Says(t, masters, 0, "DEL", "{k}:line:"+id+":alive")
 	}
 	require.Equal(t, "d", enter("e"))
 	require.Empty(t, enter("d"))
@@ -417,21 +410,17 @@ func TestEnterScript(t *testing.T) {
 		enter(id)
 	}
 	left := func(id string) int64 {
-		v, err := masters.Do(0, "PTTL", "{k}:line:"+id+":alive")
-		require.NoError(t, err)
-		return v.(int64)
+		return Says(t, masters, 0, "PTTL", "{k}:line:"+id+":alive").(int64)
 	}
 	for _, id := range []string{"a", "b"} {
-		command(t, masters, 0, "PEXPIRE", "{k}:line:"+id+":alive", "900000")
+		Says(t, masters, 0, "PEXPIRE", "{k}:line:"+id+":alive", "900000")
 	}
 	require.Equal(t, "b", enter("c"))
 	require.LessOrEqual(t, left("a"), int64(300000))
 	require.LessOrEqual(t, left("b"), int64(300000))
 
 	leave("c") // and the notice before it goes, too
-	v, err := masters.Do(0, "EXISTS", "{k}:line:b", "{k}:line:a")
-	require.NoError(t, err)
-	require.EqualValues(t, 1, v)
+	require.EqualValues(t, 1, Says(t, masters, 0, "EXISTS", "{k}:line:b", "{k}:line:a"))
 	for _, id := range []string{"a", "b"} {
 		leave(id)
 	}
@@ -439,14 +428,11 @@ func TestEnterScript(t *testing.T) {
 
 	enter("a")
 	enter("b")
-	keys, err := masters.Do(0, "KEYS", "*")
-	require.NoError(t, err)
+	keys := Says(t, masters, 0, "KEYS", "*")
 	for _, key := range keys.([]any) {
 		if key == "{}:since" { // which is no lock's
 			continue
 		}
-		left, err := masters.Do(0, "PTTL", fmt.Sprint(key))
-		require.NoError(t, err)
-		require.Positive(t, left, key)
+		require.Positive(t, Says(t, masters, 0, "PTTL", fmt.Sprint(key)), key)
 	}
 }

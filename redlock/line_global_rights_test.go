@@ -41,8 +41,7 @@ func queueRights(t *testing.T) (all, every, queue []string) {
 func refusals(t *testing.T, masters *redlocktest.Masters) (n int, what []string) {
 	t.Helper()
 	for i := range masters.N() {
-		v, err := masters.Do(i, "ACL", "LOG")
-		require.NoError(t, err)
+		v := redlock.Says(t, masters, i, "ACL", "LOG")
 		for _, entry := range v.([]any) {
 			said := map[string]any{}
 			for pair := range slices.Chunk(entry.([]any), 2) {
@@ -80,12 +79,9 @@ func queueUp(t *testing.T, masters *redlocktest.Masters, ms []*redlock.Mutex, qu
 func entriesOf(t *testing.T, masters *redlocktest.Masters) (most int) {
 	t.Helper()
 	for i := range masters.N() {
-		queues, err := masters.Do(i, "KEYS", "*:line")
-		require.NoError(t, err)
+		queues := redlock.Says(t, masters, i, "KEYS", "*:line")
 		for _, queue := range queues.([]any) {
-			n, err := masters.Do(i, "ZCARD", queue.(string))
-			require.NoError(t, err)
-			most = max(most, int(n.(int64)))
+			most = max(most, int(redlock.Says(t, masters, i, "ZCARD", queue.(string)).(int64)))
 		}
 	}
 	return most

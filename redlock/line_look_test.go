@@ -43,7 +43,7 @@ func TestWaiterGetsPastAForeignKeyOnAnyMaster(t *testing.T) {
 	holder, waiter := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
 	for i := range 3 {
 		key := "k" + strconv.Itoa(i)
-		command(t, masters, i, "SET", key, "foreign")
+		Says(t, masters, i, "SET", key, "foreign")
 		m := holder.NewMutex(key, 30*time.Second)
 		require.NoError(t, m.TryLock(t.Context()))
 		done := parked(t, waiter, key)
@@ -94,12 +94,12 @@ func TestWaiterLearnsOfAReleaseThatLeavesSilentMastersOnly(t *testing.T) {
 func TestWaiterDoesNotTrustAFreeMasterToNotify(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	command(t, masters, 2, "ACL", "SETUSER", "default", "-client") // CLIENT TRACKING; before Redis 7 only as a whole
+	Says(t, masters, 2, "ACL", "SETUSER", "default", "-client") // CLIENT TRACKING; before Redis 7 only as a whole
 	c := opened(t, masters.Addrs(), nil)
-	command(t, masters, 1, "SET", "k", "foreign")
-	command(t, masters, 2, "SET", "k", "foreign")
+	Says(t, masters, 1, "SET", "k", "foreign")
+	Says(t, masters, 2, "SET", "k", "foreign")
 	done := parked(t, c, "k")
-	command(t, masters, 2, "DEL", "k")
+	Says(t, masters, 2, "DEL", "k")
 	comes(t, done)
 }
 
@@ -144,7 +144,7 @@ func TestAWaiterLooksForwardToTheSlotThatEndsFirst(t *testing.T) {
 	c := opened(t, masters.Addrs(), nil)
 	for slot, ttl := range []string{"30000", "10000", "20000"} {
 		for i := range 3 {
-			command(t, masters, i, "SET", fmt.Sprintf("{k}:permit:%d/3", slot+1), "another's", "PX", ttl)
+			Says(t, masters, i, "SET", fmt.Sprintf("{k}:permit:%d/3", slot+1), "another's", "PX", ttl)
 		}
 	}
 	m, w := c.NewMutex("k", 30*time.Second, WithPermits(3)), line.NewWaiter(&c.line)
@@ -171,9 +171,9 @@ func TestOneSlotThatIsNotKnownIsWaitedFor(t *testing.T) {
 	for open := 1; open <= 2; open++ {
 		key := fmt.Sprint("k", open)
 		for slot := 1; slot <= 2; slot++ {
-			command(t, masters, 1, "SET", fmt.Sprintf("{%s}:permit:%d/2", key, slot), "another's")
+			Says(t, masters, 1, "SET", fmt.Sprintf("{%s}:permit:%d/2", key, slot), "another's")
 			if slot != open {
-				command(t, masters, 0, "SET", fmt.Sprintf("{%s}:permit:%d/2", key, slot), "another's")
+				Says(t, masters, 0, "SET", fmt.Sprintf("{%s}:permit:%d/2", key, slot), "another's")
 			}
 		}
 	}

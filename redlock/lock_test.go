@@ -558,7 +558,7 @@ func TestLockDoesNotHurryWhereSetsAreRefused(t *testing.T) {
 	var rounds atomic.Int64
 	c := opened(t, masters.Addrs(), onEvent(EventRound, func(_ *Event) { rounds.Add(1) }))
 	for i := range 3 {
-		command(t, masters, i, "CONFIG", "SET", "maxmemory", "1")
+		Says(t, masters, i, "CONFIG", "SET", "maxmemory", "1")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
@@ -574,7 +574,7 @@ func TestLockDoesNotHurryWhereItsOwnMutexHolds(t *testing.T) {
 	c := opened(t, masters.Addrs(), nil)
 	m := c.NewMutex("k", 30*time.Second)
 	require.NoError(t, m.TryLock(t.Context()))
-	command(t, masters, 0, "FLUSHALL")
+	Says(t, masters, 0, "FLUSHALL")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	require.ErrorIs(t, m.Lock(ctx), ErrHeld)
@@ -589,7 +589,7 @@ func TestLockWithoutAQuorumDoesNotLookHeld(t *testing.T) {
 	c := openedBy(t, Config{Masters: masters.Addrs()}, believing) // they may vote as soon as they are back
 	for up := range 3 {
 		key := "k" + strconv.Itoa(up)
-		command(t, masters, up, "SET", key, "foreign")
+		Says(t, masters, up, "SET", key, "foreign")
 		for i := range 3 {
 			if i != up {
 				masters.Kill(i)
@@ -637,7 +637,7 @@ func TestFollowersKnowTheVotes(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
 	for i := range 3 {
-		command(t, masters, i, "SET", "k", "another's")
+		Says(t, masters, i, "SET", "k", "another's")
 	}
 	first := parked(t, c, "k")
 	ctx, cancel := context.WithCancel(t.Context())

@@ -269,8 +269,7 @@ func TestPermitsGoByTheMarkOfAMajority(t *testing.T) {
 		take(t, c, "gpu", redlock.WithPermits(3))
 		settled(t, c)
 		for _, i := range marked {
-			_, err := masters.Do(i, "SET", "{gpu}:permits", "1000", "PX", "60000")
-			require.NoError(t, err)
+			redlock.Says(t, masters, i, "SET", "{gpu}:permits", "1000", "PX", "60000")
 		}
 		for _, pattern := range []string{"gpu", "*"} {
 			l := listedOne(t, c, pattern)
@@ -285,8 +284,7 @@ func TestPermitsGoByTheMarkOfAMajority(t *testing.T) {
 func TestAListCountsSoManyPermits(t *testing.T) {
 	t.Parallel()
 	mark := func(masters *redlocktest.Masters, on, keys int) {
-		_, err := masters.Do(on, "EVAL", `for i = 1, `+strconv.Itoa(keys)+` do redis.call('SET', '{a' .. i .. '}:permits', '1000', 'PX', 600000) end`, "0")
-		require.NoError(t, err)
+		redlock.Says(t, masters, on, "EVAL", `for i = 1, `+strconv.Itoa(keys)+` do redis.call('SET', '{a' .. i .. '}:permits', '1000', 'PX', 600000) end`, "0")
 	}
 	masters := redlocktest.Start(t, 3)
 	c := openWith(t, masters, redlock.Config{})

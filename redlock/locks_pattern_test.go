@@ -28,12 +28,10 @@ func TestPatternMeansWhatItMeansToRedis(t *testing.T) {
 		if key == "" || p == "" || signed.MatchString(string(p)) {
 			continue
 		}
-		command(t, masters, 0, "FLUSHALL")
-		command(t, masters, 0, "MSET", key, "", "{"+key+"}:line", "")
+		Says(t, masters, 0, "FLUSHALL")
+		Says(t, masters, 0, "MSET", key, "", "{"+key+"}:line", "")
 		found := func(p string) []any {
-			v, err := masters.Do(0, "KEYS", p)
-			require.NoError(t, err)
-			return v.([]any)
+			return Says(t, masters, 0, "KEYS", p).([]any)
 		}
 		if p.check() != nil {
 			continue

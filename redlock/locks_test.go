@@ -76,11 +76,9 @@ func TestLocksOfAllKindsAreListed(t *testing.T) {
 	settled(t, c)
 	// The counter of an earlier holder says nothing of one that has none, nor does one of a minority.
 	for i := range 3 {
-		_, err := masters.Do(i, "SET", "{lock:plain}:fence", fmt.Sprint(fenced.Fence()), "PX", "86430000")
-		require.NoError(t, err)
+		redlock.Says(t, masters, i, "SET", "{lock:plain}:fence", fmt.Sprint(fenced.Fence()), "PX", "86430000")
 	}
-	_, err := masters.Do(0, "SET", "{lock:fenced}:fence", fmt.Sprint(fenced.Fence()+10e6), "KEEPTTL")
-	require.NoError(t, err)
+	redlock.Says(t, masters, 0, "SET", "{lock:fenced}:fence", fmt.Sprint(fenced.Fence()+10e6), "KEEPTTL")
 
 	all := listed(t, c, "lock:*")
 	require.Equal(t, []string{"lock:fenced", "lock:gpu", "lock:gpu%", "lock:one", "lock:pair", "lock:pear", "lock:plain", "lock:read", "lock:shelf", "lock:two"}, keysOf(all))
@@ -185,8 +183,7 @@ func TestMarkOfTheReadersIsNoWaiter(t *testing.T) {
 	c := openWith(t, masters, redlock.Config{})
 	command := func(args ...string) {
 		t.Helper()
-		_, err := masters.Do(1, args...)
-		require.NoError(t, err)
+		redlock.Says(t, masters, 1, args...)
 	}
 	command("ZADD", "{k}:line", "1", "dead", "2", "w", "3", "r:", "3", "r:a", "3", "r:b")
 	command("SET", "{k}:line:w:alive", "1500 svc-a", "PX", "3000")
@@ -229,8 +226,7 @@ func TestKeysOfOthers(t *testing.T) {
 			{"SET", strings.Repeat("l", 20_000), "q83vEjRWeJCrze8SNFZ4kA==", "PX", "60000"},
 			{"SET", strings.Repeat("l", 100_000), "q83vEjRWeJCrze8SNFZ4kA==", "PX", "60000"},
 		} {
-			_, err := masters.Do(i, args...)
-			require.NoError(t, err)
+			redlock.Says(t, masters, i, args...)
 		}
 	}
 	all := listed(t, c, "*")
@@ -288,8 +284,7 @@ func TestLocksOnAMinorityAreListed(t *testing.T) {
 	for set := range 7 {
 		for i := range 3 {
 			if (set+1)>>i&1 != 0 {
-				_, err := masters.Do(i, "SET", fmt.Sprint("k", set+1), "q83vEjRWeJCrze8SNFZ4kA==", "PX", fmt.Sprint(60_000*(i+1)))
-				require.NoError(t, err)
+				redlock.Says(t, masters, i, "SET", fmt.Sprint("k", set+1), "q83vEjRWeJCrze8SNFZ4kA==", "PX", fmt.Sprint(60_000*(i+1)))
 			}
 		}
 	}
@@ -432,8 +427,7 @@ func TestLockThatMovesBehindTheList(t *testing.T) {
 	const many = 500
 	set := func(i int, key string) {
 		t.Helper()
-		_, err := masters.Do(i, "SET", key, "svc-a/ABCDEFGHIJKLMNOPQRSTUVWXYZ0", "PX", "600000")
-		require.NoError(t, err)
+		redlock.Says(t, masters, i, "SET", key, "svc-a/ABCDEFGHIJKLMNOPQRSTUVWXYZ0", "PX", "600000")
 	}
 	for k := range many {
 		set(0, fmt.Sprint("first", k))
@@ -469,11 +463,9 @@ func TestOneCallOfTheListIsShort(t *testing.T) {
 		"readers": {200, `for j = 1, 300 do redis.call('ZADD', 'k' .. i, 9999999999999, 'svc-a/ABCDEFGHIJKLMNOPQRSTUVW' .. 1000 + j) end redis.call('PEXPIRE', 'k' .. i, 600000)`},
 		"permits": {10, `redis.call('SET', '{k' .. i .. '}:permits', '1000') for j = 1, 1000 do redis.call('SET', '{k' .. i .. '}:permit:' .. j .. '/1000', 'svc-a/ABCDEFGHIJKLMNOPQRSTUVWXYZ0.' .. j .. '.1000', 'PX', 600000) end`},
 	} {
-		_, err := masters.Do(0, "FLUSHALL")
-		require.NoError(t, err)
+		redlock.Says(t, masters, 0, "FLUSHALL")
 		for i := 1; i <= fill.keys; i += 10 { // not all at once: a busy machine would take long
-			_, err = masters.Do(0, "EVAL", `for i = ARGV[1], ARGV[1] + 9 do `+fill.key+` end`, "0", strconv.Itoa(i))
-			require.NoError(t, err)
+			redlock.Says(t, masters, 0, "EVAL", `for i = ARGV[1], ARGV[1] + 9 do `+fill.key+` end`, "0", strconv.Itoa(i))
 		}
 		before := commands(t, masters)
 		all := listed(t, c, "k*")
@@ -507,8 +499,7 @@ func TestOneCallOfTheListIsShort(t *testing.T) {
 // commands returns how often a master was given each command.
 func commands(t testing.TB, masters *redlocktest.Masters) map[string]int {
 	t.Helper()
-	v, err := masters.Do(0, "INFO", "commandstats")
-	require.NoError(t, err)
+	v := redlock.Says(t, masters, 0, "INFO", "commandstats")
 	n := map[string]int{}
 	for _, m := range regexp.MustCompile(`cmdstat_(\w+):calls=(\d+)`).FindAllStringSubmatch(fmt.Sprint(v), -1) {
 		n[m[1]], _ = strconv.Atoi(m[2])
@@ -608,8 +599,7 @@ func TestRightsOfWhoLooksAtTheLocks(t *testing.T) {
 			if i == other {
 				rules = strings.Replace(rules, "%R~*", "%R~lock:*", 1)
 			}
-			_, err := masters.Do(i, append([]string{"ACL", "SETUSER", "some", "reset", "on", ">password"}, strings.Fields(rules)...)...)
-			require.NoError(t, err)
+			redlock.Says(t, masters, i, append([]string{"ACL", "SETUSER", "some", "reset", "on", ">password"}, strings.Fields(rules)...)...)
 		}
 		some := openWith(t, masters, redlock.Config{Username: "some", Password: redlock.NewSecret("password")})
 		require.Equal(t, -1, listedOne(t, some, "lock:[b]").Waiting, other)
@@ -636,8 +626,7 @@ func TestLocksNamesTheMissingRight(t *testing.T) {
 	settled(t, c)
 	all := rights.Rules("", append(slices.Clone(rights.Locks), rights.Operators...)...)
 	for i := range 3 {
-		_, err := masters.Do(i, "HSET", "hash", "f", "v")
-		require.NoError(t, err)
+		redlock.Says(t, masters, i, "HSET", "hash", "f", "v")
 		all = slices.DeleteFunc(all, func(rule string) bool { // which this server does not know
 			_, err := masters.Do(i, "ACL", "SETUSER", "probe", rule)
 			return err != nil
@@ -645,8 +634,7 @@ func TestLocksNamesTheMissingRight(t *testing.T) {
 	}
 	without := func(right string) *redlock.Client {
 		for i := range 3 {
-			_, err := masters.Do(i, append([]string{"ACL", "SETUSER", "no-" + right, "on", ">password", "~*", "-@all"}, append(slices.Clone(all), "-"+right)...)...)
-			require.NoError(t, err)
+			redlock.Says(t, masters, i, append([]string{"ACL", "SETUSER", "no-" + right, "on", ">password", "~*", "-@all"}, append(slices.Clone(all), "-"+right)...)...)
 		}
 		return openWith(t, masters, redlock.Config{Username: "no-" + right, Password: redlock.NewSecret("password")})
 	}
@@ -665,8 +653,7 @@ func TestLocksNamesTheMissingRight(t *testing.T) {
 		}
 		if right == "eval" && last == nil { // a script that the master knows is called by its hash
 			for i := range 3 {
-				_, err := masters.Do(i, "SCRIPT", "FLUSH")
-				require.NoError(t, err)
+				redlock.Says(t, masters, i, "SCRIPT", "FLUSH")
 			}
 			for _, err := range poor.Locks(t.Context(), "*") {
 				last = err

@@ -440,12 +440,10 @@ func TestLingerLeavesWhatIsOurs(t *testing.T) {
 		"somebody persists": {nil, []string{"a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			command(t, masters, 0, "FLUSHALL")
+			Says(t, masters, 0, "FLUSHALL")
 			m := c.NewMutex("a", time.Second, append(lock.opts, WithMinHold(time.Minute))...)
 			left := func(key string) int64 {
-				v, err := masters.Do(0, "PTTL", key)
-				require.NoError(t, err)
-				return v.(int64)
+				return Says(t, masters, 0, "PTTL", key).(int64)
 			}
 			require.NoError(t, m.TryLock(t.Context()))
 			token := m.Token()
@@ -454,9 +452,9 @@ func TestLingerLeavesWhatIsOurs(t *testing.T) {
 			}
 			switch name {
 			case "on a short leash":
-				command(t, masters, 0, "PEXPIRE", "a", "30000")
+				Says(t, masters, 0, "PEXPIRE", "a", "30000")
 			case "somebody persists":
-				command(t, masters, 0, "PERSIST", "a")
+				Says(t, masters, 0, "PERSIST", "a")
 			}
 			require.NoError(t, m.Unlock(t.Context()))
 			for _, key := range lock.keys {
@@ -475,12 +473,12 @@ func TestLingerLeavesWhatIsOurs(t *testing.T) {
 				require.LessOrEqual(t, left(key), int64(1012))
 			}
 			last := lock.keys[len(lock.keys)-1]
-			command(t, masters, 0, "SET", last, "another's")
+			Says(t, masters, 0, "SET", last, "another's")
 			stranger := c.NewMutex("a", time.Second, append(lock.opts, WithMinHold(time.Minute), WithToken(token))...)
 			require.ErrorIs(t, stranger.Unlock(t.Context()), ErrNotHeld)
 			require.EqualValues(t, -1, left(last), "another's key is left alone")
-			command(t, masters, 0, "DEL", last)
-			command(t, masters, 0, "RPUSH", last, "no string")
+			Says(t, masters, 0, "DEL", last)
+			Says(t, masters, 0, "RPUSH", last, "no string")
 			stranger = c.NewMutex("a", time.Second, append(lock.opts, WithMinHold(time.Minute), WithToken(token))...)
 			require.ErrorIs(t, stranger.Unlock(t.Context()), ErrNotHeld)
 			require.EqualValues(t, -1, left(last))
@@ -503,7 +501,7 @@ func TestLockThatLingersSaysSo(t *testing.T) {
 		"permits": {[]Option{WithPermits(1)}, []Option{WithPermits(1)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			command(t, masters, 0, "FLUSHALL")
+			Says(t, masters, 0, "FLUSHALL")
 			holder := func() Said {
 				all, err := OnEach(c, t.Context(), "a", lock.asks...)
 				require.NoError(t, err)
@@ -535,11 +533,7 @@ func TestLockThatLingersSaysSo(t *testing.T) {
 func TestEachValueOfALingeringKey(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
-	run := func(t *testing.T, args ...string) any {
-		v, err := masters.Do(0, args...)
-		require.NoError(t, err)
-		return v
-	}
+	run := func(t *testing.T, args ...string) any { return Says(t, masters, 0, args...) }
 	const (
 		token, rest = "abc", int64(30_000)
 		dead        = kind.RevokedPrefix + token + "\nwhy"

@@ -282,7 +282,7 @@ func TestSlogObserverLogsNoToken(t *testing.T) {
 	token := m.Token()
 	require.ErrorIs(t, c.NewMutex("k", 30*time.Second).TryLock(t.Context()), ErrHeld)
 	for i := range 3 {
-		command(t, masters, i, "DEL", "k")
+		Says(t, masters, i, "DEL", "k")
 	}
 	require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
 	masters.Kill(0)

@@ -33,7 +33,7 @@ func TestPanicOfAContextLeavesNothing(t *testing.T) {
 	}
 	foreign := func() { // a key that is gone after a moment
 		for i := range 3 {
-			command(t, masters, i, "SET", "k", "another's", "PX", "20")
+			Says(t, masters, i, "SET", "k", "another's", "PX", "20")
 		}
 	}
 	for name, use := range map[string]func(m *Mutex){
@@ -45,7 +45,7 @@ func TestPanicOfAContextLeavesNothing(t *testing.T) {
 		},
 		"Lock that gives up": func(*Mutex) {
 			for i := range 3 {
-				command(t, masters, i, "SET", "k", "another's", "PX", "20")
+				Says(t, masters, i, "SET", "k", "another's", "PX", "20")
 			}
 			ended, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 			defer cancel()

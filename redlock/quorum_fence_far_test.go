@@ -48,9 +48,7 @@ var fencedKinds = map[string][]Option{
 
 func counterOf(t *testing.T, masters *redlocktest.Masters, i int, key string) string {
 	t.Helper()
-	v, err := masters.Do(i, "GET", kind.CounterKey(key))
-	require.NoError(t, err)
-	s, _ := v.(string)
+	s, _ := Says(t, masters, i, "GET", kind.CounterKey(key)).(string)
 	return s
 }
 
@@ -72,7 +70,7 @@ func TestACounterThatSomebodyWroteIsMended(t *testing.T) {
 				require.NoError(t, m.Unlock(t.Context()), key)
 			}
 			lock(opts...)
-			command(t, masters, 2, "SET", kind.CounterKey(key), counter)
+			Says(t, masters, 2, "SET", kind.CounterKey(key), counter)
 			for range 10 {
 				lock(opts...)
 			}
@@ -95,8 +93,8 @@ func TestACounterThatSomebodyWroteIsMended(t *testing.T) {
 func TestACounterThatNobodyBelievesStaysThatOfItsKey(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
-	command(t, masters, 0, "SET", kind.CounterKey("a"), "9007199254740900")
-	command(t, masters, 1, "SET", kind.CounterKey("b"), "9007199254740900")
+	Says(t, masters, 0, "SET", kind.CounterKey("a"), "9007199254740900")
+	Says(t, masters, 1, "SET", kind.CounterKey("b"), "9007199254740900")
 	m := c.NewMutex("a", 10*time.Second, WithFence(), WithKeys("b"))
 	require.ErrorIs(t, m.TryLock(t.Context()), ErrNoQuorum)
 	require.Eventually(t, func() bool { // until the masters that are to be mended have answered in time
@@ -118,7 +116,7 @@ func TestCountersOfAMajorityThatNobodyBelieves(t *testing.T) {
 		require.NoError(t, m.TryLock(t.Context()))
 		require.NoError(t, m.Unlock(t.Context()))
 		for i := range 2 {
-			command(t, masters, i, "SET", kind.CounterKey(which), "9007199254740900")
+			Says(t, masters, i, "SET", kind.CounterKey(which), "9007199254740900")
 		}
 		err := m.Lock(t.Context()) // which does not wait
 		require.ErrorIs(t, err, ErrNoQuorum, which)
@@ -289,13 +287,12 @@ func TestAClockThatIsFarBack(t *testing.T) {
 
 	require.Eventually(t, heard.Load, hanging, time.Millisecond)
 	for heard.Store(false); !heard.Load(); { // it need not answer in time
-		command(t, masters, 0, "DEL", "{k}:fence")
-		command(t, masters, 1, "DEL", "{k}:fence")
+		Says(t, masters, 0, "DEL", "{k}:fence")
+		Says(t, masters, 1, "DEL", "{k}:fence")
 		if n.TryLock(t.Context()) == nil {
 			require.NoError(t, n.Unlock(t.Context()))
 		}
-		set, err := masters.Do(2, "EXISTS", "k") // what it was told before is done
-		require.NoError(t, err)
+		set := Says(t, masters, 2, "EXISTS", "k") // what it was told before is done
 		require.Contains(t, []any{int64(0), int64(1)}, set)
 	}
 	require.Eventually(t, func() bool {
@@ -327,7 +324,7 @@ func TestAClockThatIsFarAhead(t *testing.T) {
 		require.NoError(t, wrong.NewMutex(which, 10*time.Second, opts...).TryLock(t.Context()), "that is no more than clocks differ")
 		skew.Set(0)
 		for i := range 3 {
-			command(t, masters, i, "DEL", which, "other")
+			Says(t, masters, i, "DEL", which, "other")
 		}
 		require.NoError(t, m.TryLock(t.Context()), which)
 		require.Greater(t, m.Fence(), uint64(time.Now().Add(22*time.Hour).UnixMicro()), which)

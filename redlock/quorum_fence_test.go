@@ -52,16 +52,14 @@ func TestFenceFromTheContext(t *testing.T) {
 func disagree(t *testing.T, masters *redlocktest.Masters, key string) {
 	ahead := time.Now().Add(time.Hour).UnixMicro()
 	for i := range masters.Addrs() {
-		command(t, masters, i, "SET", "{"+key+"}:fence", fmt.Sprint(ahead+int64(1000*i)))
+		Says(t, masters, i, "SET", "{"+key+"}:fence", fmt.Sprint(ahead+int64(1000*i)))
 	}
 }
 
 // remember counts the masters whose counter is at least the fence.
 func remember(t *testing.T, masters *redlocktest.Masters, key string, fence uint64) (n int) {
 	for i := range masters.Addrs() {
-		v, err := masters.Do(i, "GET", "{"+key+"}:fence")
-		require.NoError(t, err)
-		s, _ := v.(string)
+		s, _ := Says(t, masters, i, "GET", "{"+key+"}:fence").(string)
 		if f, _ := strconv.ParseUint(s, 10, 64); f >= fence {
 			n++
 		}
@@ -153,8 +151,8 @@ func TestRepairsCarryTheFence(t *testing.T) {
 		require.NoError(t, m.TryLock(t.Context()))
 		require.Eventually(t, func() bool { return remember(t, masters, what, m.Fence()) == 3 }, hanging, 5*time.Millisecond)
 		Confirmed(t, m)
-		command(t, masters, 1, "DEL", what, "{"+what+"}:fence")
-		command(t, masters, 2, "DEL", "{"+what+"}:fence")
+		Says(t, masters, 1, "DEL", what, "{"+what+"}:fence")
+		Says(t, masters, 2, "DEL", "{"+what+"}:fence")
 		does(m)
 		require.Positive(t, m.Remaining(), what)
 		require.Eventually(t, func() bool { return remember(t, masters, what, m.Fence()) == 3 }, hanging, 5*time.Millisecond, what)
@@ -181,7 +179,7 @@ func TestALockThatIsHandedOverKeepsItsFence(t *testing.T) {
 			require.NoError(t, m.TryLock(t.Context()))
 			require.Eventually(t, func() bool { return remember(t, masters, name, m.Fence()) == 3 }, hanging, 5*time.Millisecond)
 			for i := range counters.forgotten {
-				command(t, masters, i, "DEL", "{"+name+"}:fence")
+				Says(t, masters, i, "DEL", "{"+name+"}:fence")
 			}
 			n := other.NewMutex(name, 10*time.Second, WithFence(), WithToken(m.Token()))
 			require.Zero(t, n.Fence(), "nothing is known yet")
@@ -289,18 +287,17 @@ func TestACounterOutlivesItsLock(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
 	c := openedWith(t, Config{Masters: masters.Addrs(), FenceMemory: memory})
 	outlives := func(ttl time.Duration, why string) {
-		left, err := masters.Do(0, "PTTL", "{k}:fence")
-		require.NoError(t, err)
+		left := Says(t, masters, 0, "PTTL", "{k}:fence")
 		require.Greater(t, left, ttl.Milliseconds(), why)
 		require.LessOrEqual(t, left, (ttl + memory).Milliseconds(), why)
 	}
 	m := c.NewMutex("k", longer, WithFence())
 	require.NoError(t, m.TryLock(t.Context()))
 	outlives(longer, "taken")
-	command(t, masters, 0, "PEXPIRE", "{k}:fence", "60000")
+	Says(t, masters, 0, "PEXPIRE", "{k}:fence", "60000")
 	require.NoError(t, m.Extend(t.Context()))
 	outlives(longer, "extended")
-	command(t, masters, 0, "DEL", "{k}:fence")
+	Says(t, masters, 0, "DEL", "{k}:fence")
 	require.NoError(t, m.Extend(t.Context()))
 	outlives(longer, "given again")
 	n := c.NewMutex("k", 2*longer, WithFence(), WithToken(m.Token()))
@@ -308,7 +305,7 @@ func TestACounterOutlivesItsLock(t *testing.T) {
 	outlives(2*longer, "handed over")
 	require.Equal(t, m.Fence(), n.Fence())
 	n = c.NewMutex("k", 3*longer, WithFence(), WithToken(m.Token()))
-	command(t, masters, 0, "DEL", "{k}:fence")
+	Says(t, masters, 0, "DEL", "{k}:fence")
 	require.NoError(t, n.Extend(t.Context()))
 	outlives(3*longer, "raised")
 }
@@ -321,8 +318,8 @@ func TestACounterThatIsNoNumber(t *testing.T) {
 		spoil := func(i int) {
 			args := slices.Clone(junk)
 			args[1] = "{" + key + "}:fence"
-			command(t, masters, i, "DEL", args[1])
-			command(t, masters, i, args...)
+			Says(t, masters, i, "DEL", args[1])
+			Says(t, masters, i, args...)
 		}
 		m := c.NewMutex(key, 10*time.Second, WithFence())
 		spoil(0)
@@ -330,7 +327,7 @@ func TestACounterThatIsNoNumber(t *testing.T) {
 		spoil(1)
 		spoil(2)
 		if junk[0] == "SET" {
-			command(t, masters, 2, "DEL", key)
+			Says(t, masters, 2, "DEL", key)
 			require.NoError(t, m.Extend(t.Context()), "the key is there, whatever the counter is")
 		} else {
 			require.ErrorIs(t, m.Extend(t.Context()), ErrNoQuorum)
@@ -338,7 +335,7 @@ func TestACounterThatIsNoNumber(t *testing.T) {
 		}
 		require.NoError(t, m.Unlock(t.Context()))
 		spoil(1)
-		command(t, masters, 2, "SET", "{"+key+"}:fence", "7")
+		Says(t, masters, 2, "SET", "{"+key+"}:fence", "7")
 		require.Eventually(t, func() bool {
 			spoil(0) // it was mended
 			spoil(1) // a late command may have set it once more
@@ -348,8 +345,8 @@ func TestACounterThatIsNoNumber(t *testing.T) {
 		err := m.Lock(t.Context())
 		require.ErrorIs(t, err, ErrNoQuorum, "it does not wait for what will not pass")
 		require.ErrorContains(t, err, "counters are no numbers that can be a fence", "which it says first")
-		command(t, masters, 0, "DEL", "{"+key+"}:fence")
-		command(t, masters, 1, "DEL", "{"+key+"}:fence")
+		Says(t, masters, 0, "DEL", "{"+key+"}:fence")
+		Says(t, masters, 1, "DEL", "{"+key+"}:fence")
 		require.NoError(t, m.TryLock(t.Context()))
 		require.Less(t, m.Fence(), uint64(quorum.MaxFence))
 		require.NoError(t, m.Unlock(t.Context()))

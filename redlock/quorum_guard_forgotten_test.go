@@ -17,12 +17,10 @@ func takenOnTwo(t *testing.T, masters *redlocktest.Masters, c *redlock.Client, t
 	t.Helper()
 	m := c.NewMutex("k", ttl, opts...)
 	require.NoError(t, c.NewMutex("before", ttl).Lock(t.Context())) // so that a guard is over
-	_, err := masters.Do(1, "SET", "k", "another's")
-	require.NoError(t, err)
+	redlock.Says(t, masters, 1, "SET", "k", "another's")
 	require.NoError(t, m.TryLock(t.Context()))
 	settled(t, c)
-	_, err = masters.Do(1, "DEL", "k")
-	require.NoError(t, err)
+	redlock.Says(t, masters, 1, "DEL", "k")
 	return m
 }
 
@@ -103,8 +101,7 @@ func TestATestSuiteThatFlushesDoesNotWait(t *testing.T) {
 		for round := range 20 {
 			began := time.Now()
 			for i := range 3 {
-				_, err := masters.Do(i, []string{"FLUSHALL", "FLUSHDB"}[round%2])
-				require.NoError(t, err)
+				redlock.Says(t, masters, i, []string{"FLUSHALL", "FLUSHDB"}[round%2])
 			}
 			err := a.NewMutex("k", time.Minute).TryLock(t.Context())
 			if err == nil {
@@ -159,8 +156,7 @@ func TestOldMastersDoNotWait(t *testing.T) {
 		require.NoError(t, m.Unlock(t.Context()))
 		replicate(t, masters, 1, 0) // as redis-cli --rdb is one for a moment
 		promote(t, masters, 1)
-		_, err := masters.Do(0, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-		require.NoError(t, err)
+		redlock.Says(t, masters, 0, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 		phases.awaits(t, masters.Addr(0), "down")
 		reaches(t, c, 0, "up")
 		m = c.NewMutex("j", time.Second)
@@ -221,14 +217,12 @@ func TestAWitnessThatIsNoneStopsNobodyForLong(t *testing.T) {
 		locks()
 		for range 2 {
 			for i := range 2 {
-				_, err := masters.Do(i, "SET", "{}:since", value)
-				require.NoError(t, err)
+				redlock.Says(t, masters, i, "SET", "{}:since", value)
 			}
 			locks()
 		}
 		for i := range 2 {
-			_, err := masters.Do(i, "DEL", "{}:since")
-			require.NoError(t, err)
+			redlock.Says(t, masters, i, "DEL", "{}:since")
 		}
 		locks()
 	}

@@ -18,11 +18,9 @@ import (
 // hasOnTwo takes a lock on the masters 0 and 1 of three, and frees the key on the third.
 func hasOnTwo(t *testing.T, masters *redlocktest.Masters, m *redlock.Mutex) {
 	t.Helper()
-	_, err := masters.Do(2, "SET", m.Key(), "foreign")
-	require.NoError(t, err)
+	redlock.Says(t, masters, 2, "SET", m.Key(), "foreign")
 	require.NoError(t, m.TryLock(t.Context()))
-	_, err = masters.Do(2, "DEL", m.Key())
-	require.NoError(t, err)
+	redlock.Says(t, masters, 2, "DEL", m.Key())
 }
 
 // Masters that do not say who they are count as restarted whenever they are connected again.
@@ -70,8 +68,7 @@ func TestMasterThatDoesNotSayWhoItIsCountsAsRestarted(t *testing.T) {
 			reaches(t, client, i, "up")
 		}
 		used(t, client, ttl)
-		_, err := masters.Do(0, "CLIENT", "KILL", "USER", "locker")
-		require.NoError(t, err)
+		redlock.Says(t, masters, 0, "CLIENT", "KILL", "USER", "locker")
 		reaches(t, client, 0, "quarantined") // nobody can tell
 	})
 }
@@ -79,11 +76,9 @@ func TestMasterThatDoesNotSayWhoItIsCountsAsRestarted(t *testing.T) {
 // replicate makes a master another's replica, and returns when it has that one's data.
 func replicate(t *testing.T, masters *redlocktest.Masters, i, of int) {
 	t.Helper()
-	_, err := masters.Do(of, "CONFIG", "SET", "repl-diskless-sync-delay", "0") // or it waits 5 s for other replicas
-	require.NoError(t, err)
+	redlock.Says(t, masters, of, "CONFIG", "SET", "repl-diskless-sync-delay", "0") // or it waits 5 s for other replicas
 	host, port, _ := strings.Cut(masters.Addr(of), ":")
-	_, err = masters.Do(i, "REPLICAOF", host, port)
-	require.NoError(t, err)
+	redlock.Says(t, masters, i, "REPLICAOF", host, port)
 	require.Eventually(t, func() bool {
 		info, err := masters.Do(i, "INFO", "replication")
 		return err == nil && strings.Contains(info.(string), "master_link_status:up")
@@ -92,8 +87,7 @@ func replicate(t *testing.T, masters *redlocktest.Masters, i, of int) {
 
 func promote(t *testing.T, masters *redlocktest.Masters, i int) {
 	t.Helper()
-	_, err := masters.Do(i, "REPLICAOF", "NO", "ONE")
-	require.NoError(t, err)
+	redlock.Says(t, masters, i, "REPLICAOF", "NO", "ONE")
 }
 
 // A master that was made a replica for a moment, by hand or by a tool, has another's data: it
@@ -110,8 +104,7 @@ func TestMasterThatWasAReplicaForAMomentDoesNotVote(t *testing.T) {
 		},
 		"its replication id tells at the next connect": func(t *testing.T, masters *redlocktest.Masters, _ *redlock.Client) {
 			promote(t, masters, 0)
-			_, err := masters.Do(0, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-			require.NoError(t, err)
+			redlock.Says(t, masters, 0, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 		},
 		"it tells that it has lost its keys, on its connection": func(t *testing.T, masters *redlocktest.Masters, c *redlock.Client) {
 			promote(t, masters, 0)
@@ -130,9 +123,7 @@ func TestMasterThatWasAReplicaForAMomentDoesNotVote(t *testing.T) {
 			m := a.NewMutex("k", ttl)
 			hasOnTwo(t, masters, m)
 			replicate(t, masters, 0, 2)
-			n, err := masters.Do(0, "EXISTS", "k")
-			require.NoError(t, err)
-			require.Equal(t, int64(0), n, "it has forgotten the lock")
+			require.Equal(t, int64(0), redlock.Says(t, masters, 0, "EXISTS", "k"), "it has forgotten the lock")
 			meanwhile(t, masters, b)
 			promote(t, masters, 0)
 			reaches(t, b, 0, "quarantined")
@@ -180,8 +171,7 @@ func TestMasterThatHasGotAReplicaVotes(t *testing.T) {
 	reaches(t, c, 0, "up")
 	used(t, c, 30*time.Second)
 	replicate(t, masters, 1, 0)
-	_, err := masters.Do(0, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-	require.NoError(t, err)
+	redlock.Says(t, masters, 0, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 	reach := func(want string) {
 		t.Helper()
 		for {
@@ -283,13 +273,11 @@ func TestDurableMasterVotesAtOnceAfterARestart(t *testing.T) {
 			}
 			masters := redlocktest.Start(t, 3, opts...)
 			for i := range 3 {
-				_, err := masters.Do(i, "ACL", "SETUSER", "locker", "on", ">password", "~*", "-@all", "+set", "+eval", "+evalsha", "+script", "+get", "+del", "+pexpire", "+pttl", "+info", "+client")
-				require.NoError(t, err)
+				redlock.Says(t, masters, i, "ACL", "SETUSER", "locker", "on", ">password", "~*", "-@all", "+set", "+eval", "+evalsha", "+script", "+get", "+del", "+pexpire", "+pttl", "+info", "+client")
 			}
 			denied := func(i int) {
 				if c.denied != "" {
-					_, err := masters.Do(i, "ACL", "SETUSER", "locker", "-"+strings.TrimSpace(c.denied)[1:])
-					require.NoError(t, err)
+					redlock.Says(t, masters, i, "ACL", "SETUSER", "locker", "-"+strings.TrimSpace(c.denied)[1:])
 				}
 			}
 			for i := range 3 {
@@ -322,8 +310,7 @@ func TestDurableMasterVotesAtOnceAfterARestart(t *testing.T) {
 			reaches(t, client, 0, "down")
 			masters.Restart(0)
 			if c.denied != "" {
-				_, err := masters.Do(0, "ACL", "SETUSER", "locker", "on", ">password", "~*", "-@all", "+set", "+eval", "+evalsha", "+script", "+get", "+del", "+pexpire", "+pttl", "+info", "+client")
-				require.NoError(t, err)
+				redlock.Says(t, masters, 0, "ACL", "SETUSER", "locker", "on", ">password", "~*", "-@all", "+set", "+eval", "+evalsha", "+script", "+get", "+del", "+pexpire", "+pttl", "+info", "+client")
 				denied(0)
 			}
 			reaches(t, client, 0, "up")
@@ -346,8 +333,7 @@ func TestQuarantinedMasterIsToldOfReleases(t *testing.T) {
 	redlock.Confirmed(t, m)
 	masters.Restart(0)
 	reaches(t, c, 0, "quarantined")
-	_, err := masters.Do(0, "SET", "k", m.Token()) // as if it had remembered
-	require.NoError(t, err)
+	redlock.Says(t, masters, 0, "SET", "k", m.Token()) // as if it had remembered
 	other := c.NewMutex("other", long)
 	require.NoError(t, other.TryLock(t.Context()))
 	require.NoError(t, m.Extend(t.Context()))

@@ -126,8 +126,7 @@ func TestReplacedMasterDoesNotVoteThoughItIsTheOnlyOneInReach(t *testing.T) {
 			}
 		})})
 		for _, key := range []string{"k", "j"} {
-			_, err := masters.Do(2, "SET", key, "foreign")
-			require.NoError(t, err)
+			redlock.Says(t, masters, 2, "SET", key, "foreign")
 		}
 		m := c.NewMutex("k", long)
 		require.NoError(t, m.TryLock(t.Context()))
@@ -138,8 +137,7 @@ func TestReplacedMasterDoesNotVoteThoughItIsTheOnlyOneInReach(t *testing.T) {
 			sentinels[0].cut()
 			require.Eventually(t, sentinels[0].isFollowed, time.Minute, 5*time.Millisecond)
 			require.Positive(t, m.Remaining())
-			_, err := masters.Do(2, "DEL", "j")
-			require.NoError(t, err)
+			redlock.Says(t, masters, 2, "DEL", "j")
 			require.NoError(t, c.NewMutex("j", long).TryLock(t.Context()))
 			require.Empty(t, checked)
 			require.Equal(t, "up", phase(c, 0))
@@ -164,8 +162,7 @@ func TestMasterThatWasReplacedInBetweenIsInQuarantine(t *testing.T) {
 	c := grouped(t, masters, []*scriptedSentinel{s}, redlock.Config{})
 	require.NoError(t, c.NewMutex("used", long).TryLock(t.Context()))
 	s.says(unreachable, false)
-	_, err := masters.Do(0, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-	require.NoError(t, err)
+	redlock.Says(t, masters, 0, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 	reaches(t, c, 0, "down")
 	s.says(old, false)
 	s.says(unreachable, true)

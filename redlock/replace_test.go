@@ -120,9 +120,7 @@ func toldList(t *testing.T, masters *redlocktest.Masters) {
 	list := clientname.List([]string{masters.Addr(0), masters.Addr(1), masters.Addr(3)})
 	for _, i := range []int{0, 1, 3} {
 		require.Eventually(t, func() bool {
-			text, err := masters.Do(i, "CLIENT", "LIST")
-			require.NoError(t, err)
-			return strings.Contains(text.(string), "/"+list)
+			return strings.Contains(redlock.Says(t, masters, i, "CLIENT", "LIST").(string), "/"+list)
 		}, 20*time.Second, 5*time.Millisecond)
 	}
 }
@@ -144,8 +142,7 @@ func TestTheNewListIsToldWithTheDocumentedRights(t *testing.T) {
 	require.NoError(t, c.Replace(t.Context(), masters.Addr(2), masters.Addr(3)))
 	toldList(t, masters)
 	for _, i := range []int{0, 1, 3} {
-		log, err := masters.Do(i, "ACL", "LOG")
-		require.NoError(t, err)
+		log := redlock.Says(t, masters, i, "ACL", "LOG")
 		for _, entry := range log.([]any) {
 			require.NotContains(t, strings.ToLower(fmt.Sprint(entry)), "setname")
 			require.NotContains(t, strings.ToLower(fmt.Sprint(entry)), "hello")
@@ -193,8 +190,7 @@ func TestReplacedMasterUnderLoad(t *testing.T) {
 	f.end()
 	require.NoError(t, context.Cause(alive))
 	for _, i := range []int{1, 3} { // all have told their new list
-		text, err := masters.Do(i, "CLIENT", "LIST")
-		require.NoError(t, err)
+		text := redlock.Says(t, masters, i, "CLIENT", "LIST")
 		require.Equal(t, len(clients), strings.Count(text.(string), "/"+clientname.List(list)+"/fighter"), text)
 	}
 	require.Contains(t, fmt.Sprint(clients[0]), strings.Join(list, " "))
@@ -249,9 +245,7 @@ func TestAMasterWhoseMachineIsGoneIsReplaced(t *testing.T) {
 func isGiven(t *testing.T, masters *redlocktest.Masters, kept *redlock.Mutex) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		token, err := masters.Do(3, "GET", "kept")
-		require.NoError(t, err)
-		return token == kept.Token()
+		return redlock.Says(t, masters, 3, "GET", "kept") == kept.Token()
 	}, time.Minute, 5*time.Millisecond)
 }
 
@@ -295,19 +289,17 @@ func TestNewcomerVotesAfterTheLongestTTL(t *testing.T) {
 	for i := range 3 {
 		reaches(t, holder, i, "up")
 	}
-	_, err := masters.Do(1, "SET", "k", "another")
-	require.NoError(t, err)
+	redlock.Says(t, masters, 1, "SET", "k", "another")
 	m := holder.NewMutex("k", 8*time.Second)
 	require.NoError(t, m.TryLock(t.Context()))
 	settled(t, holder)
 	masters.Kill(2)
-	_, err = masters.Do(1, "DEL", "k")
-	require.NoError(t, err)
+	redlock.Says(t, masters, 1, "DEL", "k")
 
 	c := openConfig(t, redlock.Config{Masters: old, RoundTimeout: busy})
 	require.NoError(t, c.Replace(t.Context(), masters.Addr(2), masters.Addr(3)))
 	second := c.NewMutex("k", 8*time.Second)
-	err = second.TryLock(t.Context())
+	err := second.TryLock(t.Context())
 	require.ErrorContains(t, err, "it has taken the place of "+masters.Addr(2))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -36,8 +36,7 @@ var revocables = map[string]revocable{
 func direct(t *testing.T, masters *redlocktest.Masters) (addrs []string) {
 	t.Helper()
 	for i := range masters.N() {
-		port, err := masters.Do(i, "CONFIG", "GET", "port")
-		require.NoError(t, err)
+		port := redlock.Says(t, masters, i, "CONFIG", "GET", "port")
 		addrs = append(addrs, net.JoinHostPort("127.0.0.1", port.([]any)[1].(string)))
 	}
 	return addrs
@@ -230,8 +229,7 @@ func TestOneOfSeveralIsRevoked(t *testing.T) {
 			require.ErrorIs(t, c.Revoke(t.Context(), "lock:k", reason, opt), redlock.ErrNotHeld)
 			settled(t, c)
 			for i := range 3 {
-				keys, err := masters.Do(i, "EXISTS", "lock:k", "{lock:k}:permit:1/3", "{lock:k}:permit:2/3", "{lock:k}:permit:3/3")
-				require.NoError(t, err)
+				keys := redlock.Says(t, masters, i, "EXISTS", "lock:k", "{lock:k}:permit:1/3", "{lock:k}:permit:2/3", "{lock:k}:permit:3/3")
 				require.Zero(t, keys, "nothing is left")
 			}
 			require.NoError(t, c.NewMutex("lock:k", time.Minute).TryLock(t.Context()))
@@ -255,11 +253,9 @@ func TestOneWhoMayHoldAPermitIsToldOf(t *testing.T) {
 			settled(t, c)
 			known, other := all[first], all[1-first]
 			for _, key := range []string{"{lock:k}:permit:1/2", "{lock:k}:permit:2/2"} {
-				v, err := masters.Do(0, "GET", key)
-				require.NoError(t, err)
+				v := redlock.Says(t, masters, 0, "GET", key)
 				if v == other.Token() {
-					_, err = masters.Do(0, "DEL", key)
-					require.NoError(t, err)
+					redlock.Says(t, masters, 0, "DEL", key)
 				}
 			}
 			masters.Pause(2)
@@ -281,9 +277,8 @@ func TestRevokeOfTooManyReadersSaysSo(t *testing.T) {
 	c := openOn(t, masters, nil)
 	readers := func(n int) {
 		for i := range masters.N() {
-			_, err := masters.Do(i, "EVAL", `redis.call('DEL', KEYS[1])
+			redlock.Says(t, masters, i, "EVAL", `redis.call('DEL', KEYS[1])
 for j = 1, ARGV[1] do redis.call('ZADD', KEYS[1], 9999999999999, 'svc-a/ABCDEFGHIJKLMNOPQRSTUVW' .. 1000 + j) end redis.call('PEXPIRE', KEYS[1], 600000)`, "1", "lock:k", fmt.Sprint(n))
-			require.NoError(t, err)
 		}
 	}
 	for range 2 {
@@ -308,20 +303,17 @@ func TestRevokeOfAReaderInASetThatDoesNotExpireSaysSo(t *testing.T) {
 		all = append(all, m)
 	}
 	settled(t, c)
-	_, err := masters.Do(2, "ZREM", "lock:k", all[1].Token())
-	require.NoError(t, err)
-	_, err = masters.Do(0, "PERSIST", "lock:k")
-	require.NoError(t, err)
+	redlock.Says(t, masters, 2, "ZREM", "lock:k", all[1].Token())
+	redlock.Says(t, masters, 0, "PERSIST", "lock:k")
 	for range 2 {
-		err = c.Revoke(t.Context(), "lock:k", reason, redlock.WithShared())
+		err := c.Revoke(t.Context(), "lock:k", reason, redlock.WithShared())
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		require.ErrorContains(t, err, "1 of it revoked; the masters that answered do not know of all")
 	}
 	require.ErrorIs(t, all[0].Extend(t.Context()), redlock.ErrRevoked)
 	settled(t, c)
 	for i := range 2 { // the Extend has had the first one expire again
-		_, err = masters.Do(i, "PERSIST", "lock:k")
-		require.NoError(t, err)
+		redlock.Says(t, masters, i, "PERSIST", "lock:k")
 	}
 	require.ErrorIs(t, c.Revoke(t.Context(), "lock:k", reason, redlock.WithShared()), redlock.ErrNotHeld, "a majority says that it is no lock")
 }
@@ -372,8 +364,7 @@ func TestARevokedLockIsNotLeftThere(t *testing.T) {
 			require.NoError(t, m.Unlock(t.Context()))
 			settled(t, c)
 			for i := range masters.N() { // which its own least time has left
-				_, err := masters.Do(i, "DEL", "lock:k")
-				require.NoError(t, err)
+				redlock.Says(t, masters, i, "DEL", "lock:k")
 			}
 			return why
 		},
@@ -409,8 +400,7 @@ func TestWhatIsLeftThereIsNotRevoked(t *testing.T) {
 		require.ErrorIs(t, err, redlock.ErrNotHeld)
 		require.ErrorContains(t, err, "only left there")
 		for i := range masters.N() {
-			_, err = masters.Do(i, "DEL", "lock:k")
-			require.NoError(t, err)
+			redlock.Says(t, masters, i, "DEL", "lock:k")
 		}
 	}
 }
@@ -471,22 +461,17 @@ func TestOneOfSeveralKeysIsRevoked(t *testing.T) {
 	settled(t, c)
 	require.NoError(t, c.Revoke(t.Context(), "lock:c", reason))
 	settled(t, c)
-	before, err := masters.Do(0, "PTTL", "lock:a")
-	require.NoError(t, err)
+	before := redlock.Says(t, masters, 0, "PTTL", "lock:a")
 	require.ErrorIs(t, m.Extend(t.Context()), redlock.ErrRevoked)
 	settled(t, c)
-	after, err := masters.Do(0, "PTTL", "lock:a")
-	require.NoError(t, err)
-	require.LessOrEqual(t, after, before, "none of them is extended")
+	require.LessOrEqual(t, redlock.Says(t, masters, 0, "PTTL", "lock:a"), before, "none of them is extended")
 	for _, key := range []string{"lock:a", "lock:b", "lock:c"} {
 		require.ErrorIs(t, c.NewMutex(key, time.Minute).TryLock(t.Context()), redlock.ErrHeld)
 	}
 	require.ErrorIs(t, m.Unlock(t.Context()), redlock.ErrRevoked)
 	settled(t, c)
 	for i := range 3 {
-		keys, err := masters.Do(i, "EXISTS", "lock:a", "lock:b", "lock:c")
-		require.NoError(t, err)
-		require.Zero(t, keys)
+		require.Zero(t, redlock.Says(t, masters, i, "EXISTS", "lock:a", "lock:b", "lock:c"))
 	}
 }
 
@@ -496,14 +481,11 @@ func TestATombstoneLivesAsItsKey(t *testing.T) {
 	c := openOn(t, masters, nil)
 	m := c.NewMutex("lock:k", time.Minute)
 	require.NoError(t, m.TryLock(t.Context()))
-	_, err := masters.Do(0, "PEXPIRE", "lock:k", "20000")
-	require.NoError(t, err)
+	redlock.Says(t, masters, 0, "PEXPIRE", "lock:k", "20000")
 	require.NoError(t, c.Revoke(t.Context(), "lock:k", reason))
-	v, err := masters.Do(0, "GET", "lock:k")
-	require.NoError(t, err)
+	v := redlock.Says(t, masters, 0, "GET", "lock:k")
 	require.Equal(t, "revoked:"+m.Token()+"\n"+reason, v)
-	left, err := masters.Do(0, "PTTL", "lock:k")
-	require.NoError(t, err)
+	left := redlock.Says(t, masters, 0, "PTTL", "lock:k")
 	require.Positive(t, left)
 	require.LessOrEqual(t, left, int64(20000))
 	another := c.NewMutex("lock:k", time.Minute, redlock.WithToken("another"))
@@ -512,8 +494,7 @@ func TestATombstoneLivesAsItsKey(t *testing.T) {
 		require.NotErrorIs(t, err, redlock.ErrRevoked)
 	}
 	require.ErrorIs(t, m.Extend(t.Context()), redlock.ErrRevoked)
-	same, err := masters.Do(0, "GET", "lock:k")
-	require.NoError(t, err)
+	same := redlock.Says(t, masters, 0, "GET", "lock:k")
 	require.Equal(t, v, same)
 
 	kept := c.NewMutex("lock:kept", time.Minute)
@@ -522,15 +503,12 @@ func TestATombstoneLivesAsItsKey(t *testing.T) {
 	require.NoError(t, kept.Extend(t.Context()))
 
 	// A key that does not expire is no Redlock's.
-	_, err = masters.Do(0, "SET", "lock:other", "somebody")
-	require.NoError(t, err)
+	redlock.Says(t, masters, 0, "SET", "lock:other", "somebody")
 	require.ErrorIs(t, c.Revoke(t.Context(), "lock:other", reason), redlock.ErrHeld)
-	same, err = masters.Do(0, "GET", "lock:other")
-	require.NoError(t, err)
+	same = redlock.Says(t, masters, 0, "GET", "lock:other")
 	require.Equal(t, "somebody", same)
 
-	_, err = masters.Do(0, "SADD", "lock:set", "x")
-	require.NoError(t, err)
+	redlock.Says(t, masters, 0, "SADD", "lock:set", "x")
 	require.ErrorIs(t, c.Revoke(t.Context(), "lock:set", reason, redlock.WithToken("x")), redlock.ErrNotHeld)
 	require.ErrorIs(t, c.Revoke(t.Context(), "lock:set", reason, redlock.WithToken("x"), redlock.WithShared()), redlock.ErrNotHeld)
 }
@@ -544,8 +522,7 @@ func TestOneMasterDoesNotSayWhatARevocationIs(t *testing.T) {
 	settled(t, c)
 	require.NoError(t, c.Revoke(t.Context(), "lock:k", reason))
 	settled(t, c)
-	_, err := masters.Do(0, "SET", "lock:k", "revoked:"+m.Token()+"\nlie", "KEEPTTL")
-	require.NoError(t, err)
+	redlock.Says(t, masters, 0, "SET", "lock:k", "revoked:"+m.Token()+"\nlie", "KEEPTTL")
 	for range 20 { // whichever answers last
 		same := c.NewMutex("lock:k", time.Minute, redlock.WithToken(m.Token()))
 		e, ok := errors.AsType[*redlock.RoundError](same.Extend(t.Context()))
@@ -559,12 +536,11 @@ func TestOneMasterDoesNotSayWhatARevocationIs(t *testing.T) {
 	}
 
 	set := func(key string, i int, more ...string) {
-		_, err := masters.Do(i, append([]string{"SET", key, "x"}, more...)...)
-		require.NoError(t, err)
+		redlock.Says(t, masters, i, append([]string{"SET", key, "x"}, more...)...)
 	}
 	set("lock:forever", 0)
 	set("lock:forever", 1, "PX", "60000")
-	err = c.Revoke(t.Context(), "lock:forever", reason, redlock.WithToken("x"))
+	err := c.Revoke(t.Context(), "lock:forever", reason, redlock.WithToken("x"))
 	require.ErrorIs(t, err, redlock.ErrNotHeld, "a majority does not say that it lasts for ever")
 	require.NotContains(t, err.Error(), "delete it")
 	for i := range 3 {

@@ -588,7 +588,7 @@ func TestALongTombstoneIsFound(t *testing.T) {
 	long := strings.Repeat("r", kind.MaxReason)
 
 	token := strings.Repeat("t", kind.MaxToken)
-	command(t, masters, 0, "SET", "long", token, "PX", "60000")
+	Says(t, masters, 0, "SET", "long", token, "PX", "60000")
 	heir := c.NewMutex("long", time.Minute, WithToken(token))
 	require.NoError(t, c.Revoke(t.Context(), "long", long, WithToken(token)))
 	require.ErrorIs(t, heir.Extend(t.Context()), ErrRevoked)

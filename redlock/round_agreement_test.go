@@ -28,9 +28,7 @@ func TestTheMarkOutlivesWhatReliesOnIt(t *testing.T) {
 	c := opened(t, masters.Addrs(), nil)
 	m := c.NewMutex("k", 30*time.Second, WithPermits(2))
 	life := func() time.Duration {
-		v, err := masters.Do(0, "PTTL", "{k}:permits")
-		require.NoError(t, err)
-		return time.Duration(v.(int64)) * time.Millisecond
+		return time.Duration(Says(t, masters, 0, "PTTL", "{k}:permits").(int64)) * time.Millisecond
 	}
 	require.NoError(t, m.TryLock(t.Context())) // the master learns the script
 	require.NoError(t, m.Unlock(t.Context()))
@@ -43,7 +41,7 @@ func TestTheMarkOutlivesWhatReliesOnIt(t *testing.T) {
 	require.False(t, agreed(c.NewMutex("k", 31*time.Second, WithPermits(2)), c.now()), "for another TTL")
 	require.NoError(t, m.Unlock(t.Context()))
 	require.NoError(t, m.TryLock(t.Context()))
-	command(t, masters, 0, "PEXPIRE", "{k}:permits", "1000")
+	Says(t, masters, 0, "PEXPIRE", "{k}:permits", "1000")
 	require.NoError(t, m.Extend(t.Context()))
 	require.Greater(t, life(), kind.AgreedFor+30*time.Second)
 
@@ -137,7 +135,7 @@ func TestALateRefusalEndsTheAgreement(t *testing.T) {
 	require.NoError(t, m.Unlock(t.Context()))
 	c.round.Agreed.End()
 	answered()
-	command(t, masters, 2, "SET", "{k}:permits", "3")
+	Says(t, masters, 2, "SET", "{k}:permits", "3")
 	masters.Pause(2)
 	epoch := c.round.Agreed.Epoch.Load()
 	require.NoError(t, m.TryLock(t.Context()), "two of three agree")

@@ -19,7 +19,7 @@ func TestVotesOfAnErrorAreNotShared(t *testing.T) {
 	masters := redlocktest.Embedded(t, 3)
 	c := opened(t, masters.Addrs(), nil)
 	for i := range 3 {
-		command(t, masters, i, "SET", "k", "another's")
+		Says(t, masters, i, "SET", "k", "another's")
 	}
 	var all sync.WaitGroup
 	for range 50 {

@@ -31,9 +31,7 @@ func locks(t *testing.T, m *Mutex) <-chan error {
 func intents(t *testing.T, masters *redlocktest.Masters, key string) (n int) {
 	t.Helper()
 	for i := range masters.N() {
-		v, err := masters.Do(i, "EXISTS", kind.IntentKey(key))
-		require.NoError(t, err)
-		n += int(v.(int64))
+		n += int(Says(t, masters, i, "EXISTS", kind.IntentKey(key)).(int64))
 	}
 	return n
 }
@@ -42,7 +40,7 @@ func intents(t *testing.T, masters *redlocktest.Masters, key string) (n int) {
 func lasts(t *testing.T, masters *redlocktest.Masters, key string) {
 	t.Helper()
 	for i := range masters.N() {
-		command(t, masters, i, "PERSIST", kind.IntentKey(key))
+		Says(t, masters, i, "PERSIST", kind.IntentKey(key))
 	}
 }
 
@@ -111,11 +109,11 @@ func TestAWriterTakesAwayAnIntentThatCameLate(t *testing.T) {
 	writes := func(token string) {
 		for i := range 3 {
 			if i != late {
-				command(t, masters, i, "SET", "k", token)
+				Says(t, masters, i, "SET", "k", token)
 			}
 		}
 	}
-	command(t, masters, late, "ZADD", "k", "9999999999999", "a reader")
+	Says(t, masters, late, "ZADD", "k", "9999999999999", "a reader")
 	writes("a writer")
 	ctx, cancel := context.WithCancel(t.Context())
 	decided := make(chan error, 1)
@@ -247,7 +245,7 @@ func TestAReaderIsNotifiedThatAnIntentHasGone(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
 	for i := range 3 {
-		command(t, masters, i, "SET", kind.IntentKey("k"), "1 a writer", "PX", "300000")
+		Says(t, masters, i, "SET", kind.IntentKey("k"), "1 a writer", "PX", "300000")
 	}
 	m, w := c.NewMutex("k", term30, WithShared()), line.NewWaiter(&c.line)
 	defer w.End()
@@ -260,7 +258,7 @@ func TestAReaderIsNotifiedThatAnIntentHasGone(t *testing.T) {
 		return p.WillNotify
 	}, hanging, 5*time.Millisecond)
 	for i := range 3 {
-		command(t, masters, i, "DEL", kind.IntentKey("k"))
+		Says(t, masters, i, "DEL", kind.IntentKey("k"))
 	}
 	select {
 	case <-told:
@@ -272,7 +270,7 @@ func TestAReaderIsNotifiedThatAnIntentHasGone(t *testing.T) {
 // An intent is its writer's: another neither has it live on nor takes it away.
 func TestAWriterLeavesAnothersIntentAlone(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
-	do := asker(t, masters)
+	do := Asker(t, masters)
 	for _, k := range []kind.Intending{kind.Plain{}, kind.NewSeveral([]string{"j", "k"})} {
 		intend := func(token string) any {
 			var r kind.Request
@@ -303,8 +301,7 @@ func TestAWriterLeavesAnothersIntentAlone(t *testing.T) {
 // masterNow returns the time of a master, in milliseconds since 1970.
 func masterNow(t *testing.T, masters *redlocktest.Masters, i int) (ms int64) {
 	t.Helper()
-	v, err := masters.Do(i, "TIME")
-	require.NoError(t, err)
+	v := Says(t, masters, i, "TIME")
 	for j, unit := range []int64{1_000_000, 1} {
 		n, err := strconv.ParseInt(v.([]any)[j].(string), 10, 64)
 		require.NoError(t, err)
@@ -324,7 +321,7 @@ func TestAClockThatIsSetBackDoesNotProlongAnIntent(t *testing.T) {
 			m = c.NewMutex("k", term30, WithShared(), WithFence())
 		}
 		since := masterNow(t, masters, 0) - time.Hour.Milliseconds() // it has waited for so long
-		command(t, masters, 0, "SET", kind.IntentKey("k"), fmt.Sprint(since, " a writer"), "PX", fmt.Sprint(kind.IntentLife.Milliseconds()))
+		Says(t, masters, 0, "SET", kind.IntentKey("k"), fmt.Sprint(since, " a writer"), "PX", fmt.Sprint(kind.IntentLife.Milliseconds()))
 		masters.Jump(0, -10*time.Minute)
 		var p line.LookResult
 		require.Eventually(t, func() (told bool) { // a look is brief, and a busy machine may not answer it
@@ -338,9 +335,7 @@ func TestAClockThatIsSetBackDoesNotProlongAnIntent(t *testing.T) {
 		require.False(t, p.Free)
 		require.LessOrEqual(t, p.At, c.now()+kind.IntentLife+line.ExpirySlack, "nobody sleeps for longer than that")
 		require.ErrorIs(t, m.TryLock(t.Context()), ErrHeld)
-		left, err := masters.Do(0, "PTTL", kind.IntentKey("k"))
-		require.NoError(t, err)
-		require.LessOrEqual(t, left, kind.IntentLife.Milliseconds())
+		require.LessOrEqual(t, Says(t, masters, 0, "PTTL", kind.IntentKey("k")), kind.IntentLife.Milliseconds())
 		comes(t, locks(t, m))
 		require.NoError(t, m.Unlock(t.Context()))
 	}
@@ -353,16 +348,14 @@ func TestAClockThatIsSetBackDoesNotProlongADeadReader(t *testing.T) {
 	masters := redlocktest.Start(t, 1, redlocktest.WithClocks())
 	c, dies := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
 	ends := func(m *Mutex) time.Duration {
-		v, err := masters.Do(0, "ZSCORE", "k", m.Token())
-		require.NoError(t, err)
-		at, err := strconv.ParseFloat(v.(string), 64)
+		at, err := strconv.ParseFloat(Says(t, masters, 0, "ZSCORE", "k", m.Token()).(string), 64)
 		require.NoError(t, err)
 		return time.Duration(int64(at)-masterNow(t, masters, 0)) * time.Millisecond
 	}
 	intend := func() {
 		var r kind.Request
 		kind.Plain{}.Intend(&r, "k", []byte("a writer"))
-		command(t, masters, 0, words(r.Fallback)...)
+		Says(t, masters, 0, words(r.Fallback)...)
 	}
 	for _, fenced := range []bool{false, true} {
 		opts := []Option{WithShared()}
@@ -388,13 +381,11 @@ func TestAClockThatIsSetBackDoesNotProlongADeadReader(t *testing.T) {
 				require.GreaterOrEqual(t, ends(m), m.Remaining())
 				require.Less(t, ends(m), 2*m.spec().Term.TTL)
 			}
-			left, err := masters.Do(0, "PTTL", "k")
-			require.NoError(t, err)
-			require.Less(t, left, (40 * time.Minute).Milliseconds())
+			require.Less(t, Says(t, masters, 0, "PTTL", "k"), (40 * time.Minute).Milliseconds())
 			require.NoError(t, lives.Unlock(t.Context()))
-			command(t, masters, 0, "DEL", "k")
+			Says(t, masters, 0, "DEL", "k")
 			require.ErrorIs(t, dead.Unlock(t.Context()), ErrNotHeld)
-			command(t, masters, 0, "DEL", kind.IntentKey("k"))
+			Says(t, masters, 0, "DEL", kind.IntentKey("k"))
 		}
 	}
 
@@ -415,23 +406,22 @@ func TestAClockThatIsSetBackDoesNotVoidAnIntent(t *testing.T) {
 	c := opened(t, masters.Addrs(), nil)
 	late := c.NewMutex("k", term30, WithShared())
 	for _, k := range []kind.Intending{kind.Plain{}, kind.NewSeveral([]string{"j", "k"})} {
-		command(t, masters, 0, "ZADD", "k", "9999999999999", "a reader")
+		Says(t, masters, 0, "ZADD", "k", "9999999999999", "a reader")
 		for _, writer := range []string{"one", "one", "two"} {
 			masters.Jump(0, -10*time.Minute)
 			var r kind.Request
 			k.Intend(&r, "k", []byte(writer))
-			command(t, masters, 0, words(r.Fallback)...)
-			intent, err := masters.Do(0, "GET", kind.IntentKey("k"))
-			require.NoError(t, err)
+			Says(t, masters, 0, words(r.Fallback)...)
+			intent := Says(t, masters, 0, "GET", kind.IntentKey("k"))
 			var since int64
 			var token string
-			_, err = fmt.Sscan(intent.(string), &since, &token)
+			_, err := fmt.Sscan(intent.(string), &since, &token)
 			require.NoError(t, err)
 			require.Equal(t, writer, token)
 			require.LessOrEqual(t, since, masterNow(t, masters, 0))
 			require.ErrorIs(t, late.TryLock(t.Context()), ErrHeld)
 		}
-		command(t, masters, 0, "DEL", "k", kind.IntentKey("k"))
+		Says(t, masters, 0, "DEL", "k", kind.IntentKey("k"))
 	}
 }
 
@@ -467,10 +457,8 @@ func TestAReaderLetsOneWriterGoFirst(t *testing.T) {
 	there := c.NewMutex("k", term30, WithShared())
 	require.NoError(t, there.Lock(t.Context()))
 	for i := range 3 {
-		v, err := masters.Do(i, "TIME")
-		require.NoError(t, err)
-		since := v.([]any)[0].(string) + "000 a writer"
-		command(t, masters, i, "SET", kind.IntentKey("k"), since)
+		since := Says(t, masters, i, "TIME").([]any)[0].(string) + "000 a writer"
+		Says(t, masters, i, "SET", kind.IntentKey("k"), since)
 	}
 	m := c.NewMutex("k", term30, WithShared())
 	require.NotNil(t, (&attempt{mutex: m}).take(t.Context()))

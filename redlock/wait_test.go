@@ -22,16 +22,13 @@ func TestWaiterIsNotifiedByTheMasters(t *testing.T) {
 	majority := func(args ...string) func(*redlock.Mutex) {
 		return func(*redlock.Mutex) {
 			for i := range 3 {
-				_, err := masters.Do(i, args...)
-				require.NoError(t, err)
+				redlock.Says(t, masters, i, args...)
 			}
 		}
 	}
 	there := func(key string) (n int64) {
 		for i := range 5 {
-			there, err := masters.Do(i, "EXISTS", key)
-			require.NoError(t, err)
-			n += there.(int64)
+			n += redlock.Says(t, masters, i, "EXISTS", key).(int64)
 		}
 		return n
 	}

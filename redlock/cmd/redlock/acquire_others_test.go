@@ -65,16 +65,14 @@ func TestRunTellsTheHolderWithoutScripts(t *testing.T) {
 			{"SET", "k", "night-shift/ABCDEFGHIJKLMNOPQRSTUVWXYZ0", "PX", "3600000"},
 			append([]string{"ACL", "SETUSER", "narrow", "on", ">pw", "~*", "+@all"}, "-eval"),
 		} {
-			_, err := masters.Do(i, command...)
-			require.NoError(t, err)
+			ask(t, masters, i, command...)
 		}
 	}
 	env := []string{mastersEnv(masters), "REDLOCK_USERNAME=narrow", "REDLOCK_PASSWORD=pw"}
 	requireRefused(t, env, "by night-shift, ", "k")
 
 	for i := range 2 { // whose answers would be needed
-		_, err := masters.Do(i, "ACL", "SETUSER", "narrow", "-get")
-		require.NoError(t, err)
+		ask(t, masters, i, "ACL", "SETUSER", "narrow", "-get")
 	}
 	requireRefused(t, env, "nobody knows by whom: 1 of 3 masters answered; 2 are needed", "k")
 }

@@ -16,8 +16,7 @@ import (
 func TestStatusTakesNoOtherSetForReaders(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
-	_, err := masters.Do(0, "ZADD", "k", "17", "alice", "4", "bob")
-	require.NoError(t, err)
+	ask(t, masters, 0, "ZADD", "k", "17", "alice", "4", "bob")
 	exit, stdout, _ := do(t, []string{mastersEnv(masters)}, "status", "k")
 	require.Zero(t, exit)
 	require.Contains(t, stdout, "k is held by a key that is no lock (sorted set), on 1 of 1 master, without\nexpiry")
@@ -29,11 +28,9 @@ func TestStatusOfAKeyWithALargeValue(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	for i := range 3 {
 		for _, key := range []string{"k", kind.CounterKey("k"), kind.MarkKey("k"), kind.SlotKey("k", 1, 2)} {
-			_, err := masters.Do(i, "SET", key, strings.Repeat("v", 100<<10))
-			require.NoError(t, err)
+			ask(t, masters, i, "SET", key, strings.Repeat("v", 100<<10))
 		}
-		_, err := masters.Do(i, "ZADD", string(kind.AppendQueueKey(nil, "k")), "1", strings.Repeat("v", 100<<10))
-		require.NoError(t, err)
+		ask(t, masters, i, "ZADD", string(kind.AppendQueueKey(nil, "k")), "1", strings.Repeat("v", 100<<10))
 	}
 	env := []string{mastersEnv(masters)}
 	exit, stdout, _ := do(t, env, "status", "k")
@@ -55,8 +52,7 @@ func TestStatusOfAKeyWithALargeValue(t *testing.T) {
 func TestAnswerThatIsTooLong(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
-	_, err := masters.Do(0, "SET", "k", strings.Repeat("v", 100<<10))
-	require.NoError(t, err)
+	ask(t, masters, 0, "SET", "k", strings.Repeat("v", 100<<10))
 	p, err := dialProbe(t.Context(), masters.Addr(0), conn.Options{})
 	require.NoError(t, err)
 	defer p.close()
@@ -75,8 +71,7 @@ func TestStatusSaysWhyItCannotListReaders(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
 	take(t, masters, "a", "k", time.Hour, redlock.WithShared())
 	for _, command := range []string{"time", "zrange"} {
-		_, err := masters.Do(0, "ACL", "SETUSER", "narrow", "on", ">pw", "~*", "+@all", "-"+command)
-		require.NoError(t, err)
+		ask(t, masters, 0, "ACL", "SETUSER", "narrow", "on", ">pw", "~*", "+@all", "-"+command)
 		exit, stdout, _ := do(t, []string{mastersEnv(masters), "REDLOCK_USERNAME=narrow", "REDLOCK_PASSWORD=pw"}, "status", "k")
 		require.Equal(t, exitNoQuorum, exit)
 		require.Contains(t, stdout, "the user lacks +"+command)
@@ -133,13 +128,10 @@ func TestCommandsNameAKeyThatIsNoLock(t *testing.T) {
 	watch := begin(t, env, "status", "--watch", "k").awaitStdout("k: held by " + hash)
 	watch.end()
 	for i := range 3 {
-		v, err := masters.Do(i, "HGET", "k", "f")
-		require.NoError(t, err)
-		require.Equal(t, "v", v)
+		require.Equal(t, "v", ask(t, masters, i, "HGET", "k", "f"))
 	}
 	onAll(t, masters, "DEL", "k") // and one on a minority is in nobody's way
-	_, err := masters.Do(0, "HSET", "k", "f", "v")
-	require.NoError(t, err)
+	ask(t, masters, 0, "HSET", "k", "f", "v")
 	exit, stdout, stderr := do(t, env, "run", atOnce, "--wait", "1m", "k", "--", "true")
 	require.Zero(t, exit, "%s%s", stdout, stderr)
 	masters.Pause(2)

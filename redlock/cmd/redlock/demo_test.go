@@ -166,8 +166,7 @@ func TestDemoLeavesMastersOfTheUserAlone(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	var pids []int
 	for i := range masters.N() {
-		_, err := masters.Do(i, "SET", "mine", "stays")
-		require.NoError(t, err)
+		ask(t, masters, i, "SET", "mine", "stays")
 		pids = append(pids, masters.PID(i))
 	}
 	status, stdout, stderr := do(t, nil, "demo", "--masters", strings.Join(masters.Addrs(), ","))
@@ -178,9 +177,7 @@ func TestDemoLeavesMastersOfTheUserAlone(t *testing.T) {
 	require.Contains(t, stdout, "Skipped")
 	for i := range masters.N() {
 		require.Equal(t, pids[i], masters.PID(i))
-		keys, err := masters.Do(i, "KEYS", "*")
-		require.NoError(t, err)
-		require.ElementsMatch(t, []any{"mine", "{}:since"}, keys)
+		require.ElementsMatch(t, []any{"mine", "{}:since"}, ask(t, masters, i, "KEYS", "*"))
 	}
 }
 

@@ -63,8 +63,7 @@ func TestDoctorFindsAMasterThatWasAReplica(t *testing.T) {
 		info, err := masters.Do(1, "INFO", "replication")
 		return err == nil && strings.Contains(info.(string), "master_link_status:up")
 	}, patient, 5*time.Millisecond)
-	_, err := masters.Do(1, "REPLICAOF", "NO", "ONE")
-	require.NoError(t, err)
+	ask(t, masters, 1, "REPLICAOF", "NO", "ONE")
 	exit, d := diagnosed(t, []string{mastersEnv(masters)})
 	require.Zero(t, exit, "how long ago that was, nobody knows")
 	requireFinding(t, d, risky, "may have been a replica since its start", masters.Addr(1))
@@ -75,8 +74,7 @@ func TestDoctorFindsEviction(t *testing.T) {
 	masters := durable(t, 3)
 	env := []string{mastersEnv(masters)}
 	set := func(i int, name, value string) {
-		_, err := masters.Do(i, "CONFIG", "SET", name, value)
-		require.NoError(t, err)
+		ask(t, masters, i, "CONFIG", "SET", name, value)
 	}
 	set(0, "maxmemory", "100mb")
 	set(0, "maxmemory-policy", "volatile-ttl")
@@ -125,10 +123,8 @@ func TestDoctorTellsWhyAMasterServesNobody(t *testing.T) {
 		state, says, remedy string
 	}{
 		"it loads its data": {func(t *testing.T, masters *redlocktest.Masters) {
-			_, err := masters.Do(1, "EVAL", "for i = 1, 600 do redis.call('SET', 'filler:' .. i, string.rep('x', 2048)) end", "0")
-			require.NoError(t, err)
-			_, err = masters.Do(1, "BGREWRITEAOF") // what it has rewritten it serves while it loads
-			require.NoError(t, err)
+			ask(t, masters, 1, "EVAL", "for i = 1, 600 do redis.call('SET', 'filler:' .. i, string.rep('x', 2048)) end", "0")
+			ask(t, masters, 1, "BGREWRITEAOF") // what it has rewritten it serves while it loads
 			require.Eventually(t, func() bool {
 				said, _ := masters.Do(1, "INFO", "persistence")
 				text := fmt.Sprint(said)
@@ -238,8 +234,7 @@ func TestDoctorFindsServersThatWereGivenTwice(t *testing.T) {
 func TestDoctorIsToTryAKeyThatIsNoLock(t *testing.T) {
 	t.Parallel()
 	masters := durable(t, 1)
-	_, err := masters.Do(0, "HSET", "lock:a", "field", "value")
-	require.NoError(t, err)
+	ask(t, masters, 0, "HSET", "lock:a", "field", "value")
 	exit, d := diagnosed(t, []string{mastersEnv(masters)}, "--try", "lock:a")
 	require.Equal(t, exitNo, exit)
 	require.Contains(t, requireFinding(t, d, wrong, "has a key that is no lock in the place of the lock to try", masters.Addr(0)).Remedy, "--try")
@@ -257,8 +252,7 @@ func TestDoctorFindsMissingPermissions(t *testing.T) {
 		append([]string{"locker", "on", ">pw", "~lock:*"}, strings.Fields(permissions)...),
 		append([]string{"patient", "on", ">pw"}, lockerRules("lock:*")...),
 	} {
-		_, err := masters.Do(0, append([]string{"ACL", "SETUSER"}, user...)...)
-		require.NoError(t, err)
+		ask(t, masters, 0, append([]string{"ACL", "SETUSER"}, user...)...)
 	}
 	as := func(user string) []string {
 		return []string{mastersEnv(masters), "REDLOCK_USERNAME=" + user, "REDLOCK_PASSWORD=pw"}
@@ -313,8 +307,7 @@ func TestDoctorFindsPasswordsThatTheUserIsShown(t *testing.T) {
 	}
 	masters := durable(t, 1)
 	set := func(args ...string) {
-		_, err := masters.Do(0, args...)
-		require.NoError(t, err)
+		ask(t, masters, 0, args...)
 	}
 	for user, right := range map[string]string{"curious": "+config|get", "modest": "-config"} {
 		set(append([]string{"ACL", "SETUSER", user, "on", ">pw"}, append(lockerRules("*"), right)...)...)
@@ -450,8 +443,7 @@ func TestAMasterThatRefusesLocksCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	masters := durable(t, 3)
 	for i := range 2 {
-		_, err := masters.Do(i, "CONFIG", "SET", "maxmemory", "1")
-		require.NoError(t, err)
+		ask(t, masters, i, "CONFIG", "SET", "maxmemory", "1")
 	}
 	exit, stdout, _ := doctor(t, []string{mastersEnv(masters)})
 	require.Equal(t, exitNo, exit)
@@ -512,8 +504,7 @@ func TestDoctorLooksAtSentinelsAndTheirGroups(t *testing.T) {
 		require.Equal(t, few, found)
 		require.False(t, slices.ContainsFunc(d.Findings, func(f finding) bool { return strings.Contains(f.What, "replica") }))
 	}
-	_, err := groups.Servers(0).Do(groups.Master(0), "CONFIG", "SET", "min-replicas-to-write", "1")
-	require.NoError(t, err)
+	ask(t, groups.Servers(0), groups.Master(0), "CONFIG", "SET", "min-replicas-to-write", "1")
 	_, d := diagnosed(t, nil, "-m", groups.Addrs()[0])
 	require.False(t, slices.ContainsFunc(d.Findings, func(f finding) bool { return strings.Contains(f.What, "cut off") }))
 }
@@ -549,9 +540,8 @@ func TestDoctorFindsGroupsOfOldServers(t *testing.T) {
 	major, _, _ := strings.Cut(d.Masters[0].Version, ".")
 	old := len(major) == 1 && major < "7"
 	require.Equal(t, old, slices.ContainsFunc(d.Findings, func(f finding) bool { return strings.Contains(f.What, what) }))
-	_, err := groups.Servers(0).Do(groups.Master(0), "CONFIG", "SET", "min-replicas-to-write", "9")
-	require.NoError(t, err)
-	_, err = groups.Servers(0).Do(groups.Master(0), "SET", "k", "v")
+	ask(t, groups.Servers(0), groups.Master(0), "CONFIG", "SET", "min-replicas-to-write", "9")
+	_, err := groups.Servers(0).Do(groups.Master(0), "SET", "k", "v")
 	require.ErrorContains(t, err, "NOREPLICAS")
 	_, err = groups.Servers(0).Do(groups.Master(0), "EVAL", "return redis.call('SET', KEYS[1], 'v')", "1", "k")
 	if old {

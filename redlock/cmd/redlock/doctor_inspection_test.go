@@ -32,16 +32,11 @@ func TestUserIsThatWithWhichAMasterIsSpokenTo(t *testing.T) {
 func TestDoctorLeavesALockInUseAlone(t *testing.T) {
 	t.Parallel()
 	masters := durable(t, 1)
-	_, err := masters.Do(0, "SET", "lock", "somebody", "PX", "3600000")
-	require.NoError(t, err)
+	ask(t, masters, 0, "SET", "lock", "somebody", "PX", "3600000")
 	exit, _ := diagnosed(t, []string{mastersEnv(masters)}, "--try", "lock")
 	require.Zero(t, exit)
-	token, err := masters.Do(0, "GET", "lock")
-	require.NoError(t, err)
-	require.Equal(t, "somebody", token)
-	left, err := masters.Do(0, "PTTL", "lock")
-	require.NoError(t, err)
-	require.Greater(t, left, int64(3_000_000))
+	require.Equal(t, "somebody", ask(t, masters, 0, "GET", "lock"))
+	require.Greater(t, ask(t, masters, 0, "PTTL", "lock"), int64(3_000_000))
 }
 
 func TestDoctorExaminesMastersOverRESP2(t *testing.T) {

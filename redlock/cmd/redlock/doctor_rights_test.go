@@ -80,22 +80,15 @@ func TestDoctorChangesNothingBesideALock(t *testing.T) {
 	masters := durable(t, 1)
 	keys := []string{"lock:a", "{lock:a}:fence", "{lock:a}:writer", "{lock:a}:permit:1/2", "{lock:a}:line:a:alive"}
 	for _, key := range keys {
-		_, err := masters.Do(0, "SET", key, "somebody")
-		require.NoError(t, err)
+		ask(t, masters, 0, "SET", key, "somebody")
 	}
 	exit, _ := diagnosed(t, []string{mastersEnv(masters)}, "--try", "lock:a")
 	require.Zero(t, exit)
 	for _, key := range keys {
-		value, err := masters.Do(0, "GET", key)
-		require.NoError(t, err)
-		require.Equal(t, "somebody", value, key)
-		left, err := masters.Do(0, "PTTL", key)
-		require.NoError(t, err)
-		require.Equal(t, int64(-1), left, key)
+		require.Equal(t, "somebody", ask(t, masters, 0, "GET", key), key)
+		require.Equal(t, int64(-1), ask(t, masters, 0, "PTTL", key), key)
 	}
-	n, err := masters.Do(0, "EVAL", lockKeys, "0")
-	require.NoError(t, err)
-	require.Equal(t, int64(len(keys)), n)
+	require.Equal(t, int64(len(keys)), ask(t, masters, 0, "EVAL", lockKeys, "0"))
 }
 
 // Each right that locks need is tried.

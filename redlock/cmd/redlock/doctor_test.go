@@ -80,16 +80,14 @@ func aged(t *testing.T, masters *redlocktest.Masters) {
 	t.Helper()
 	since := fmt.Sprint(time.Now().Add(-48 * time.Hour).UnixMicro())
 	for i := range masters.N() {
-		info, err := masters.Do(i, "INFO")
-		require.NoError(t, err)
+		info := ask(t, masters, i, "INFO")
 		of := func(name string) string {
 			_, value, _ := strings.Cut(fmt.Sprint(info), name+":")
 			value, _, _ = strings.Cut(value, "\r")
 			return value
 		}
-		_, err = masters.Do(i, "SET", "{}:since", strings.Join([]string{"1", of("run_id"), of("master_replid"), "-", since, since, "1", "birth",
+		ask(t, masters, i, "SET", "{}:since", strings.Join([]string{"1", of("run_id"), of("master_replid"), "-", since, since, "1", "birth",
 			since, since, "first,used"}, " "))
-		require.NoError(t, err)
 	}
 }
 
@@ -98,8 +96,7 @@ func replicate(t *testing.T, masters *redlocktest.Masters, i, of int) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(masters.Addr(of))
 	require.NoError(t, err)
-	_, err = masters.Do(i, "REPLICAOF", host, port)
-	require.NoError(t, err)
+	ask(t, masters, i, "REPLICAOF", host, port)
 }
 
 func TestDoctorFindsNothingWrongWithGoodMasters(t *testing.T) {
@@ -127,9 +124,7 @@ func TestDoctorFindsNothingWrongWithGoodMasters(t *testing.T) {
 		require.Equal(t, "always", m.AOF)
 		require.Equal(t, "noeviction", m.Policy)
 		require.True(t, m.Tracking)
-		keys, err := masters.Do(i, "EVAL", lockKeys, "0")
-		require.NoError(t, err)
-		require.Zero(t, keys, "it left something behind")
+		require.Zero(t, ask(t, masters, i, "EVAL", lockKeys, "0"), "it left something behind")
 	}
 
 	exit, _ = diagnosed(t, env, "--strict")

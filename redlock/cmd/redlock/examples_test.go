@@ -30,8 +30,7 @@ func grantLocker(t *testing.T, masters *redlocktest.Masters) (env []string) {
 	rights := regexp.MustCompile(`(?m)(?:[ \t]|^)([+~-][^\s,]+|resetkeys)`).FindAllStringSubmatch(doc, -1)
 	require.Greater(t, len(rights), 30)
 	for i := range masters.N() {
-		_, err := masters.Do(i, "ACL", "SETUSER", "locker", "on", ">password")
-		require.NoError(t, err)
+		ask(t, masters, i, "ACL", "SETUSER", "locker", "on", ">password")
 		for _, right := range rights {
 			_, err := masters.Do(i, "ACL", "SETUSER", "locker", right[1])
 			if err != nil {
@@ -93,8 +92,7 @@ func TestExamplesOfTheHelpWorkForTheUserOfTheDocumentation(t *testing.T) {
 	})
 	require.Greater(t, seen, 25)
 	for i := range masters.N() {
-		denied, err := masters.Do(i, "ACL", "LOG")
-		require.NoError(t, err)
+		denied := ask(t, masters, i, "ACL", "LOG")
 		for _, d := range denied.([]any) {
 			require.Regexp(t, `object (config|client|acl)\b`, fmt.Sprint(d), "the doctor asks for it, and needs it not")
 		}

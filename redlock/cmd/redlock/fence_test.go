@@ -137,9 +137,7 @@ func TestFenceIsReset(t *testing.T) {
 		return regexp.MustCompile(`(?s)k: the counter is \d{16} on 3 of 3 masters.*l: the counter is \d{16} on 3 of 3 masters`).MatchString(stdout)
 	}, patient, 5*time.Millisecond)
 	for i := range 3 {
-		v, err := masters.Do(i, "PTTL", "{k}:fence")
-		require.NoError(t, err)
-		require.Greater(t, v, (23 * time.Hour).Milliseconds())
+		require.Greater(t, ask(t, masters, i, "PTTL", "{k}:fence"), (23 * time.Hour).Milliseconds())
 	}
 	fence, err := locks(t, masters, "k", redlock.WithKeys("l"))
 	require.NoError(t, err)
@@ -157,15 +155,12 @@ func TestFenceIsNotResetUnderAHolder(t *testing.T) {
 	t.Parallel()
 	masters, env := started(t, 3)
 	s, _ := holds(t, env, "--owner", "night-shift", "k")
-	was, err := masters.Do(0, "GET", "{k}:fence")
-	require.NoError(t, err)
+	was := ask(t, masters, 0, "GET", "{k}:fence")
 	status, stdout, stderr := do(t, env, "fence", "k", "--reset-to", "now")
 	require.Equal(t, exitHeld, status)
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, "'redlock status' says who holds it")
-	is, err := masters.Do(0, "GET", "{k}:fence")
-	require.NoError(t, err)
-	require.Equal(t, was, is)
+	require.Equal(t, was, ask(t, masters, 0, "GET", "{k}:fence"))
 	s.Process.Kill()
 	s.end()
 }
@@ -175,8 +170,7 @@ func TestNoCounterIsSetBesideAnothersKey(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
 	reset := func() (v any) {
-		v, err := masters.Do(0, "EVAL", resetScript, "4", "k", "l", "{k}:fence", "{l}:fence", "ours", "7", "1000")
-		require.NoError(t, err)
+		v = ask(t, masters, 0, "EVAL", resetScript, "4", "k", "l", "{k}:fence", "{l}:fence", "ours", "7", "1000")
 		return v
 	}
 	for _, key := range []string{"k", "l"} {
@@ -186,9 +180,7 @@ func TestNoCounterIsSetBesideAnothersKey(t *testing.T) {
 				masters.Do(0, "DEL", key)
 			}
 			require.EqualValues(t, 0, reset(), "%s is %q", key, owner)
-			n, err := masters.Do(0, "EXISTS", "{k}:fence", "{l}:fence")
-			require.NoError(t, err)
-			require.EqualValues(t, 0, n)
+			require.EqualValues(t, 0, ask(t, masters, 0, "EXISTS", "{k}:fence", "{l}:fence"))
 		}
 	}
 	masters.Do(0, "MSET", "k", "ours", "l", "ours")
@@ -207,9 +199,7 @@ func TestFenceIsInterrupted(t *testing.T) {
 	}, patient, 5*time.Millisecond)
 	require.Equal(t, 128+2, s.endBy(syscall.SIGINT))
 	for i := range 2 {
-		v, err := masters.Do(i, "GET", "k")
-		require.NoError(t, err)
-		require.Nil(t, v)
+		require.Nil(t, ask(t, masters, i, "GET", "k"))
 	}
 	masters.Resume(2)
 	status, _, stderr := do(t, env, "fence", "k", "--reset-to", "now")

@@ -78,12 +78,19 @@ func started(t *testing.T, n int) (*redlocktest.Masters, []string) {
 	return masters, []string{mastersEnv(masters)}
 }
 
+// ask returns what a master says to a command, and requires that it is no error.
+func ask(t testing.TB, masters *redlocktest.Masters, i int, command ...string) any {
+	t.Helper()
+	v, err := masters.Do(i, command...)
+	require.NoError(t, err, "%q", command)
+	return v
+}
+
 // onAll has all masters carry out a command.
 func onAll(t *testing.T, masters *redlocktest.Masters, command ...string) {
 	t.Helper()
 	for i := range masters.N() {
-		_, err := masters.Do(i, command...)
-		require.NoError(t, err)
+		ask(t, masters, i, command...)
 	}
 }
 

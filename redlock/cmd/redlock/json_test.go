@@ -18,8 +18,7 @@ func TestWhatIsNotOursDoesNothingToATerminal(t *testing.T) {
 	t.Parallel()
 	const evil = "\x1b[2J\x1b]0;title\x07\nredlock: all is well\x7f\u0080\u009b31m\u009f\u00ad\u061c\u200b\u200e\u200f\u2028\u2029\u202a\u202e\u2066\u2069\ufeff\U000e0041 ü 界"
 	masters := redlocktest.Embedded(t, 1)
-	_, err := masters.Do(0, "SET", evil, evil+"/ABCDEFGHIJKLMNOPQRSTUVWXYZ0")
-	require.NoError(t, err)
+	ask(t, masters, 0, "SET", evil, evil+"/ABCDEFGHIJKLMNOPQRSTUVWXYZ0")
 	env := []string{mastersEnv(masters)}
 	_, stdout, stderr := do(t, env, "status", evil)
 	require.Contains(t, strings.Join(strings.Fields(stdout), " "), "is held by somebody who left no name")
@@ -53,8 +52,7 @@ func TestWhatIsNotOursDoesNothingToATerminal(t *testing.T) {
 // listsOf returns what ls writes of the keys: as a table, as JSON, and of the one key.
 func listsOf(t *testing.T, masters *redlocktest.Masters, key string) (table, object, detail string) {
 	t.Helper()
-	_, err := masters.Do(0, "SET", key, "me/ABCDEFGHIJKLMNOPQRSTUVWXYZ0")
-	require.NoError(t, err)
+	ask(t, masters, 0, "SET", key, "me/ABCDEFGHIJKLMNOPQRSTUVWXYZ0")
 	env := []string{mastersEnv(masters)}
 	exit, table, _ := do(t, env, "ls", "*")
 	require.Zero(t, exit)
@@ -116,17 +114,14 @@ func TestKeysThatAreNotUTF8CanBeNamedFromJSON(t *testing.T) {
 		watch := begin(t, env, "status", "--watch", "--json", "--key-base64", text).awaitStdout(`"key_base64":"` + text + `","state":"held"`)
 		watch.endBy(os.Kill)
 		for i := range masters.N() { // what never ends cannot be revoked
-			_, err := masters.Do(i, "PEXPIRE", key, "3600000")
-			require.NoError(t, err)
+			ask(t, masters, i, "PEXPIRE", key, "3600000")
 		}
 		says(0, "revoke", "--json", "--wait", "0", "--reason", "why")
 		take(key)
 		status, _, stderr := do(t, env, "release", "--token", token, "--key-base64", text)
 		require.Zero(t, status, stderr)
 		for i := range masters.N() {
-			there, err := masters.Do(i, "EXISTS", key)
-			require.NoError(t, err)
-			require.Zero(t, there)
+			require.Zero(t, ask(t, masters, i, "EXISTS", key))
 		}
 	}
 	for _, wrong := range []string{"_w", "k k"} {

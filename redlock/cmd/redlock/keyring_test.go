@@ -72,9 +72,7 @@ func (r *rotation) holds(env []string, command string, flags ...string) {
 
 func (r *rotation) locked(i int) any {
 	r.t.Helper()
-	token, err := r.Do(i, "GET", "k")
-	require.NoError(r.t, err)
-	return token
+	return ask(r.t, r.Masters, i, "GET", "k")
 }
 
 // cut ends all connections, and waits for new ones, and that they have renewed the lock.
@@ -83,16 +81,12 @@ func (r *rotation) cut() {
 	r.all("CLIENT", "KILL", "USER", user)
 	for i := range r.N() {
 		awaitTrue(r.t, func() bool {
-			list, err := r.Do(i, "CLIENT", "LIST")
-			require.NoError(r.t, err)
+			list := ask(r.t, r.Masters, i, "CLIENT", "LIST")
 			return strings.Contains(list.(string), "user="+user) && strings.Contains(list.(string), "/redlock-")
 		})
-		_, err := r.Do(i, "PEXPIRE", "k", "4000")
-		require.NoError(r.t, err)
+		ask(r.t, r.Masters, i, "PEXPIRE", "k", "4000")
 		awaitTrue(r.t, func() bool {
-			left, err := r.Do(i, "PTTL", "k")
-			require.NoError(r.t, err)
-			return left.(int64) > 4000
+			return ask(r.t, r.Masters, i, "PTTL", "k").(int64) > 4000
 		})
 		require.Equal(r.t, r.token, r.locked(i))
 	}
@@ -195,8 +189,7 @@ func TestNewPasswordsOfAListAreTaken(t *testing.T) {
 				list := func(password string) (all []string) {
 					for i, a := range r.Addrs() {
 						own := fmt.Sprint(password, i)
-						_, err := r.Do(i, "ACL", "SETUSER", user, ">"+own)
-						require.NoError(t, err)
+						ask(t, r.Masters, i, "ACL", "SETUSER", user, ">"+own)
 						all = append(all, "redis://"+user+":"+own+"@"+a)
 					}
 					return all
@@ -210,8 +203,7 @@ func TestNewPasswordsOfAListAreTaken(t *testing.T) {
 				}
 				r.awaitTaken()
 				for i := range r.N() {
-					_, err := r.Do(i, "ACL", "SETUSER", user, fmt.Sprint("<old", i))
-					require.NoError(t, err)
+					ask(t, r.Masters, i, "ACL", "SETUSER", user, fmt.Sprint("<old", i))
 				}
 				r.cut()
 				r.ends()
@@ -232,8 +224,7 @@ func TestARefusedPasswordChangesNothing(t *testing.T) {
 	r.cut()
 	r.once("refused the new password or certificate")
 	for i := range r.N() { // one after the other
-		_, err := r.Do(i, "ACL", "SETUSER", user, ">early", "<old")
-		require.NoError(t, err)
+		ask(t, r.Masters, i, "ACL", "SETUSER", user, ">early", "<old")
 		r.cut()
 	}
 	r.once("refused the new password or certificate")
@@ -577,8 +568,7 @@ func (r *rotation) listen() string {
 		require.NoError(r.t, err)
 		_, port, _ := net.SplitHostPort(l.Addr().String())
 		l.Close()
-		_, err = r.Do(i, "CONFIG", "SET", "tls-port", port)
-		require.NoError(r.t, err)
+		ask(r.t, r.Masters, i, "CONFIG", "SET", "tls-port", port)
 		all = append(all, "127.0.0.1:"+port)
 	}
 	return strings.Join(all, ",")

@@ -140,8 +140,7 @@ func TestListIsWatched(t *testing.T) {
 	s := begin(t, env, "ls", "--watch", "lock:*")
 	j := begin(t, env, "ls", "--watch", "--json", "lock:*")
 	s.awaitStdout("0 locks")
-	_, err := masters.Do(0, "SET", "lock:a", "me/ABCDEFGHIJKLMNOPQRSTUVWXYZ0", "PX", "600000")
-	require.NoError(t, err)
+	ask(t, masters, 0, "SET", "lock:a", "me/ABCDEFGHIJKLMNOPQRSTUVWXYZ0", "PX", "600000")
 	s.awaitStdout("lock:a")
 	j.awaitStdout(`"key":"lock:a"`)
 	require.NotContains(t, s.out.String(), "\x1b", "it is no terminal")
@@ -156,8 +155,7 @@ func TestListIsWatched(t *testing.T) {
 func TestLongListsHaveOneTable(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
-	_, err := masters.Do(0, "EVAL", `for i=1,2500 do redis.call('SET', 'k'..i, 'me/ABCDEFGHIJKLMNOPQRSTUVWXYZ0', 'PX', 600000) end`, "0")
-	require.NoError(t, err)
+	ask(t, masters, 0, "EVAL", `for i=1,2500 do redis.call('SET', 'k'..i, 'me/ABCDEFGHIJKLMNOPQRSTUVWXYZ0', 'PX', 600000) end`, "0")
 	env := []string{mastersEnv(masters)}
 	exit, stdout, _ := do(t, env, "ls")
 	require.Zero(t, exit)
@@ -195,8 +193,7 @@ func TestListIsSorted(t *testing.T) {
 			set = append(set, []string{"ZADD", "{" + key + "}:line", id, id}, []string{"SET", "{" + key + "}:line:" + id + ":alive", "5000 w", "PX", "600000"})
 		}
 		for _, args := range set {
-			_, err := masters.Do(0, args...)
-			require.NoError(t, err)
+			ask(t, masters, 0, args...)
 		}
 	}
 	for words, want := range map[string]string{
@@ -257,8 +254,7 @@ func TestStatusShowsWhoWaitsAndSinceWhen(t *testing.T) {
 	// The fence of an earlier holder says nothing about one that has none.
 	for i := range 3 {
 		for _, args := range [][]string{{"SET", "lock:report", "me/ABCDEFGHIJKLMNOPQRSTUVWXYZ0", "PX", "61234"}, {"SET", "{lock:report}:fence", fmt.Sprint(begun.UnixMicro()), "PX", "100000"}} {
-			_, err := masters.Do(i, args...)
-			require.NoError(t, err)
+			ask(t, masters, i, args...)
 		}
 	}
 	exit, stdout, _ = do(t, env, "status", "lock:report")
@@ -273,8 +269,7 @@ func TestStatusShowsWhoWaitsForPermits(t *testing.T) {
 		{"ZADD", "{gpu}:permit:line", "1", "a", "2", "r:", "2", "r:b", "3", "dead"},
 		{"SET", "{gpu}:permit:line:a:alive", "5000 a@web-1", "PX", "3000"}, {"SET", "{gpu}:permit:line:r:b:alive", "", "PX", "60000"},
 	} {
-		_, err := masters.Do(0, args...)
-		require.NoError(t, err)
+		ask(t, masters, 0, args...)
 	}
 	_, stdout, _ := do(t, env, "status", "--permits", "2", "gpu")
 	require.Regexp(t, `(?s)PLACE +WAITED +WAITER\n +1 +[5-9]\.\ds  a@web-1\n +2 +0.0s  somebody who left no name, to read\n$`, stdout)
@@ -290,8 +285,7 @@ func TestStatusOfAPatternHasAHint(t *testing.T) {
 		_, _, stderr = do(t, env, "status", key)
 		require.Empty(t, stderr)
 	}
-	_, err := masters.Do(0, "SET", "lock:*", "me", "PX", "60000")
-	require.NoError(t, err)
+	ask(t, masters, 0, "SET", "lock:*", "me", "PX", "60000")
 	exit, _, stderr = do(t, env, "status", "lock:*")
 	require.Zero(t, exit)
 	require.Empty(t, stderr, "there is such a key")

@@ -147,9 +147,7 @@ func TestReleaseOutlastsAHolderThatRepairsItsLock(t *testing.T) {
 			}
 			require.Zero(t, status, stderr)
 			for i := range masters.N() {
-				left, err := masters.Do(i, "EXISTS", name)
-				require.NoError(t, err)
-				require.Zero(t, left)
+				require.Zero(t, ask(t, masters, i, "EXISTS", name))
 			}
 		})
 	}
@@ -161,15 +159,12 @@ func TestAMasterThatRefusesToDeleteSetsNothingAgain(t *testing.T) {
 	masters, env := started(t, 3)
 	const token = "owner/0123456789"
 	onAll(t, masters, "SET", "k", token, "PX", "3600000")
-	_, err := masters.Do(2, "CONFIG", "SET", "min-replicas-to-write", "1")
-	require.NoError(t, err)
+	ask(t, masters, 2, "CONFIG", "SET", "min-replicas-to-write", "1")
 	status, stdout, stderr := do(t, env, "release", "--token", token, "k")
 	require.Zero(t, status, stderr)
 	require.Contains(t, stdout, "k was taken from ")
 	for i := range masters.N() {
-		v, err := masters.Do(i, "GET", "k")
-		require.NoError(t, err)
-		require.Equal(t, i == 2, v == token)
+		require.Equal(t, i == 2, ask(t, masters, i, "GET", "k") == token)
 	}
 }
 
@@ -184,14 +179,11 @@ func TestTheNextHolderKeepsItsLock(t *testing.T) {
 		require.NoError(t, cmd.ParseFlags([]string{"-m", strings.Join(masters.Addrs(), ",")}))
 		require.NoError(t, r.read())
 		for i := range masters.N() {
-			_, err := masters.Do(i, "SET", "k", "next", "PX", "3600000")
-			require.NoError(t, err)
+			ask(t, masters, i, "SET", "k", "next", "PX", "3600000")
 		}
 		require.NoError(t, r.keepAway(t.Context(), "k", nil))
 		for i := range masters.N() {
-			token, err := masters.Do(i, "GET", "k")
-			require.NoError(t, err)
-			require.Equal(t, "next", token)
+			require.Equal(t, "next", ask(t, masters, i, "GET", "k"))
 		}
 	}
 }
@@ -261,7 +253,5 @@ func TestReleaseReachesAMasterThatConnectsLate(t *testing.T) {
 	deliver(t.Context(), client, time.Minute)
 	client.Close()
 	<-resumed
-	v, err := masters.Do(2, "EXISTS", "k")
-	require.NoError(t, err)
-	require.EqualValues(t, 0, v)
+	require.EqualValues(t, 0, ask(t, masters, 2, "EXISTS", "k"))
 }

@@ -54,15 +54,11 @@ func TestRevokeOfAllThatMatch(t *testing.T) {
 				all, none = exitNoQuorum, exitNoQuorum
 			}
 			kept := func() {
-				v, err := masters.Do(0, "GET", "lock:lie")
-				require.NoError(t, err)
-				require.Equal(t, token, v, "a minority's lock is nobody's")
+				require.Equal(t, token, ask(t, masters, 0, "GET", "lock:lie"), "a minority's lock is nobody's")
 				for i := range 2 {
-					v, err := masters.Do(i, "GET", "lock:foreign")
-					require.NoError(t, err)
+					v := ask(t, masters, i, "GET", "lock:foreign")
 					require.Equal(t, foreign, v)
-					v, err = masters.Do(i, "GET", "other")
-					require.NoError(t, err)
+					v = ask(t, masters, i, "GET", "other")
 					require.Equal(t, token, v)
 				}
 			}
@@ -120,8 +116,7 @@ func TestTheFailureOfAnyHolderIsTold(t *testing.T) {
 	client, err := redlock.Open(t.Context(), redlock.Config{Masters: masters.Addrs()})
 	require.NoError(t, err)
 	defer client.Close()
-	_, err = masters.Do(0, "SET", "k", "endless")
-	require.NoError(t, err)
+	ask(t, masters, 0, "SET", "k", "endless")
 	endless, gone := census.Holder{Token: conn.NewSecret("endless")}, census.Holder{Token: conn.NewSecret("gone")}
 	for _, c := range []struct {
 		holders []census.Holder

@@ -47,9 +47,7 @@ func TestAKeyThatNeverEndsIsNotRevoked(t *testing.T) {
 	require.Contains(t, stderr, "does not expire")
 	require.Contains(t, stderr, "redlock release --force 'a key'")
 	for i := range 3 {
-		v, err := masters.Do(i, "GET", "a key")
-		require.NoError(t, err)
-		require.Equal(t, "theirs", v)
+		require.Equal(t, "theirs", ask(t, masters, i, "GET", "a key"))
 	}
 }
 
@@ -64,8 +62,7 @@ func TestALockIsTakenAwayThoughAMasterIsConnectedLate(t *testing.T) {
 			s, token := holds(t, env, "k")
 			requireHeld(t, masters)
 			require.NoError(t, s.Process.Signal(syscall.SIGSTOP)) // or it repairs its lock
-			_, err := masters.Do(1, "DEL", "k")
-			require.NoError(t, err)
+			ask(t, masters, 1, "DEL", "k")
 			masters.Delay(2, 100*time.Millisecond)
 			status, _, stderr := do(t, env, append([]string{name, "k", "--token", token, "--dial-timeout", "1m"}, args...)...)
 			require.Zero(t, status, stderr)
@@ -184,8 +181,7 @@ func mayBeHeld(t *testing.T, masters *redlocktest.Masters, key string, at []stri
 		return ""
 	}
 	require.Eventually(t, func() bool { return has(0) != "" && has(1) != "" }, patient, time.Millisecond)
-	_, err = masters.Do(0, "DEL", has(0))
-	require.NoError(t, err)
+	ask(t, masters, 0, "DEL", has(0))
 	masters.Pause(2)
 	return m.Token()
 }
@@ -276,14 +272,11 @@ func TestWhatIsLeftThereIsNotRevoked(t *testing.T) {
 		require.NotContains(t, stdout, "revoked")
 	}
 	for i := range 3 {
-		v, err := masters.Do(i, "GET", "k")
-		require.NoError(t, err)
-		require.Contains(t, v, "left:")
+		require.Contains(t, ask(t, masters, i, "GET", "k"), "left:")
 	}
 	// On one master of three it is nobody's.
 	for i := range 2 {
-		_, err := masters.Do(i, "DEL", "k")
-		require.NoError(t, err)
+		ask(t, masters, i, "DEL", "k")
 	}
 	_, stdout, _ := do(t, env, "status", "k")
 	require.Contains(t, stdout, "k is free")

@@ -245,9 +245,7 @@ func TestALockThatIsAnothersEndsTheCommandAndStaysThere(t *testing.T) {
 	onAll(t, masters, "SET", "k", "another")
 	require.Equal(t, exitLost, s.end())
 	for i := range masters.N() {
-		token, err := masters.Do(i, "GET", "k")
-		require.NoError(t, err)
-		require.Equal(t, "another", token)
+		require.Equal(t, "another", ask(t, masters, i, "GET", "k"))
 	}
 }
 

@@ -103,8 +103,7 @@ func TestStatusListsPermits(t *testing.T) {
 func TestStatusCountsPermitsThatAreFreeForSure(t *testing.T) {
 	t.Parallel()
 	masters, env := started(t, 3)
-	_, err := masters.Do(0, "SET", "{gpu}:permit:2/3", "somebody's", "PX", "3600000")
-	require.NoError(t, err)
+	ask(t, masters, 0, "SET", "{gpu}:permit:2/3", "somebody's", "PX", "3600000")
 	exit, s := statusOfPermits(t, env, 3)
 	require.Equal(t, exitNo, exit)
 	require.Equal(t, 3, s.Free)

@@ -125,8 +125,7 @@ func TestStatusCutsNoWords(t *testing.T) {
 	require.Contains(t, strings.Join(strings.Fields(stdout), " "), "connect: no such file or directory")
 	masters := redlocktest.Embedded(t, 1)
 	owner := strings.Repeat("an-owner-of-", 10) + "128-byte"
-	_, err := masters.Do(0, "SET", "k", owner+"/"+strings.Repeat("X", 27))
-	require.NoError(t, err)
+	ask(t, masters, 0, "SET", "k", owner+"/"+strings.Repeat("X", 27))
 	exit, stdout, _ = do(t, []string{mastersEnv(masters)}, "status", "k")
 	require.Zero(t, exit)
 	require.Contains(t, strings.Join(strings.Fields(stdout), ""), "heldby"+owner+",")
@@ -190,8 +189,7 @@ func TestStatusListsReaders(t *testing.T) {
 	}
 
 	masters.Kill(2)
-	_, err := masters.Do(1, "ZREM", "k", b.Token())
-	require.NoError(t, err)
+	ask(t, masters, 1, "ZREM", "k", b.Token())
 	exit, stdout, stderr := do(t, env, "status", "k")
 	require.Zero(t, exit)
 	require.Empty(t, stderr)

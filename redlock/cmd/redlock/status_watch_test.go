@@ -59,8 +59,7 @@ func TestStatusWatchTellsOfEachChange(t *testing.T) {
 	w.out.clear()
 	masters.Pause(0)
 	masters.Pause(1)
-	_, err := masters.Do(2, "SET", "b", "x", "PX", "1000") // which makes it ask
-	require.NoError(t, err)
+	ask(t, masters, 2, "SET", "b", "x", "PX", "1000") // which makes it ask
 	w.awaitStdout("  b: unknown, ")
 	masters.Resume(0)
 	masters.Resume(1)
@@ -96,8 +95,7 @@ func TestStatusWatchWritesJSON(t *testing.T) {
 		if i > 0 {
 			masters.Restart(i)
 		}
-		_, err := masters.Do(i, "SET", "k", "by-another-library", "PX", "100000")
-		require.NoError(t, err)
+		ask(t, masters, i, "SET", "k", "by-another-library", "PX", "100000")
 	}
 	w.awaitStdout(`"state":"held"}` + "\n")
 }

@@ -57,8 +57,7 @@ func TestWhatGoesIntoAPipeIsNeitherBrokenNorClipped(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Embedded(t, 1)
 	key, owner := "k"+strings.Repeat("-long", 24), "somebody"+strings.Repeat("-else", 24)
-	_, err := masters.Do(0, "SET", key, owner+"/ABCDEFGHIJKLMNOPQRSTUVWXYZ0")
-	require.NoError(t, err)
+	ask(t, masters, 0, "SET", key, owner+"/ABCDEFGHIJKLMNOPQRSTUVWXYZ0")
 	whole := func(columns string, args ...string) (n int, widest int) {
 		_, stdout, _ := do(t, []string{mastersEnv(masters), "COLUMNS=" + columns}, args...)
 		for _, line := range lines(stdout) {
