@@ -45,8 +45,7 @@ func TestSplitVoteIsHeldAndLeavesNothing(t *testing.T) {
 		require.ErrorIs(t, b.TryLock(t.Context()), ErrHeld)
 		require.ErrorIs(t, conntest.Soon(t, "it is decided", errs), ErrHeld)
 		r.set(flush, 2, 3)
-		time.Sleep(20 * time.Millisecond)
-		require.Zero(t, r.keys())
+		r.gone(t, 20*time.Millisecond)
 	})
 }
 
@@ -108,8 +107,7 @@ func TestNothingIsLeftOfALockThatRanOutBeforeTheNext(t *testing.T) {
 		require.NotEqual(t, token, m.Token())
 		require.NoError(t, m.Unlock(t.Context()))
 		r.set(thaw, 2) // it does all that it was sent
-		time.Sleep(10 * time.Millisecond)
-		require.Zero(t, r.keys())
+		r.gone(t, 10*time.Millisecond)
 
 		r.set(freeze, 2) // and the next one is refused
 		require.NoError(t, m.TryLock(t.Context()))
@@ -146,7 +144,6 @@ func TestLateSuccessSparesAYoungerLock(t *testing.T) {
 		require.ErrorIs(t, conntest.Soon(t, "the first returns", first), ErrExpired)
 		require.Equal(t, token, m.Token())
 		require.NoError(t, m.Unlock(t.Context()))
-		time.Sleep(10 * time.Millisecond)
-		require.Zero(t, r.keys())
+		r.gone(t, 10*time.Millisecond)
 	})
 }

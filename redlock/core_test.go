@@ -61,8 +61,7 @@ func TestEndOfAContextIsNoLackOfAQuorum(t *testing.T) {
 		s := c.Stats()
 		require.Zero(t, s.NoQuorum)
 		require.EqualValues(t, 3, s.more.Cancelled)
-		time.Sleep(100 * time.Millisecond)
-		require.Zero(t, r.keys())
+		r.gone(t, 100*time.Millisecond)
 	})
 }
 
@@ -153,8 +152,7 @@ func TestDoOfAContextThatEndsAsTheLockIsTaken(t *testing.T) {
 		require.NotErrorIs(t, err, ErrLost)
 		var round *RoundError
 		require.ErrorAs(t, err, &round)
-		time.Sleep(10 * time.Millisecond)
-		require.Zero(t, r.keys())
+		r.gone(t, 10*time.Millisecond)
 	})
 }
 

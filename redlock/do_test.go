@@ -50,8 +50,7 @@ func TestDoHoldsTheLockMeanwhile(t *testing.T) {
 			return errCause
 		})
 		require.Equal(t, errCause, err)
-		time.Sleep(10 * time.Millisecond)
-		require.Zero(t, r.keys())
+		r.gone(t, 10*time.Millisecond)
 
 		ctx, cancel := context.WithCancel(t.Context())
 		require.NoError(t, do(ctx, "k", ttl, func(held context.Context) error {
@@ -59,14 +58,12 @@ func TestDoHoldsTheLockMeanwhile(t *testing.T) {
 			conntest.Soon(t, "the context ends", held.Done())
 			return nil
 		}))
-		time.Sleep(10 * time.Millisecond)
-		require.Zero(t, r.keys(), "it must be released though the context has ended")
+		r.gone(t, 10*time.Millisecond, "it must be released though the context has ended")
 
 		require.Panics(t, func() {
 			do(t.Context(), "k", ttl, func(context.Context) error { panic("no") })
 		})
-		time.Sleep(10 * time.Millisecond)
-		require.Zero(t, r.keys())
+		r.gone(t, 10*time.Millisecond)
 		require.Zero(t, c.Stats().Kept)
 
 		require.Error(t, do(t.Context(), "", ttl, nil))
@@ -279,8 +276,7 @@ func TestDoTellsOfAMaximumLifetime(t *testing.T) {
 		}
 		require.Zero(t, c.Stats().Lost)
 		require.Zero(t, lost)
-		time.Sleep(10 * time.Millisecond)
-		require.Zero(t, r.keys(), "it is released")
+		r.gone(t, 10*time.Millisecond, "it is released")
 	})
 }
 

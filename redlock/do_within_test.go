@@ -67,8 +67,7 @@ func TestALockWithinItselfFailsAtOnce(t *testing.T) {
 				require.Equal(t, rounds, c.Stats().Held, "no master is asked")
 			}
 		})
-		time.Sleep(10 * time.Millisecond)
-		require.Zero(t, r.keys())
+		r.gone(t, 10*time.Millisecond)
 	})
 }
 

@@ -38,8 +38,7 @@ func TestALockWithAFenceIsHandedOverByOneRound(t *testing.T) {
 			require.Greater(t, all[i+1].Fence(), before)
 		}
 		require.NoError(t, all[3].Unlock(t.Context()))
-		time.Sleep(time.Millisecond)
-		require.Zero(t, r.keys())
+		r.gone(t, time.Millisecond)
 		require.EqualValues(t, 4, c.Stats().Acquired)
 		require.EqualValues(t, 4, c.Stats().Released)
 	})
@@ -109,8 +108,7 @@ func TestAPassWithoutANumberGivesNoLock(t *testing.T) {
 				require.NotEqual(t, token, all[1].secretly())
 				require.Greater(t, all[1].Fence(), before)
 				require.NoError(t, all[1].Unlock(t.Context()))
-				time.Sleep(10 * time.Millisecond)
-				require.Zero(t, r.keys())
+				r.gone(t, 10*time.Millisecond)
 			})
 		})
 	}
@@ -131,8 +129,7 @@ func TestAWaiterLeavesBeforeItHasItsNumber(t *testing.T) {
 		require.NotEqual(t, token, all[2].secretly())
 		require.Greater(t, all[2].Fence(), before)
 		require.NoError(t, all[2].Unlock(t.Context()))
-		time.Sleep(10 * time.Millisecond)
-		require.Zero(t, r.keys())
+		r.gone(t, 10*time.Millisecond)
 	})
 }
 

@@ -35,8 +35,7 @@ func TestALossThatAnExtensionFindsIsToldToAllThatFollow(t *testing.T) {
 				for _, m := range all {
 					require.ErrorIs(t, soon(t, m.unlocked), ErrNotHeld)
 				}
-				time.Sleep(2 * time.Millisecond)
-				require.Zero(t, r.keys())
+				r.gone(t, 2*time.Millisecond)
 			})
 		})
 	}
@@ -54,8 +53,7 @@ func TestAScriptThatIsNotKnownIsNoLoss(t *testing.T) {
 		all[1].leave(t.Context())
 		require.NoError(t, soon(t, all[0].unlocked))
 		require.NoError(t, soon(t, all[1].unlocked))
-		time.Sleep(time.Millisecond)
-		require.Zero(t, r.keys())
+		r.gone(t, time.Millisecond)
 	})
 }
 
@@ -305,8 +303,7 @@ func TestAWaiterIsGivenOneLock(t *testing.T) {
 		close(woken)
 		require.NoError(t, soon(t, all[1].locked))
 		all[1].Unlock(t.Context())
-		time.Sleep(10 * time.Millisecond)
-		require.Zero(t, r.keys())
+		r.gone(t, 10*time.Millisecond)
 	})
 }
 

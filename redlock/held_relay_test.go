@@ -102,8 +102,7 @@ func TestAnUnlockHandsTheLockOver(t *testing.T) {
 				require.NotContains(t, r.logs(0), "release k "+token)
 				all[2].leave(t.Context())
 				require.NoError(t, soon(t, all[2].unlocked))
-				time.Sleep(time.Millisecond)
-				require.Zero(t, r.keys())
+				r.gone(t, time.Millisecond)
 				s := c.Stats()
 				require.EqualValues(t, 3, s.Acquired)
 				require.EqualValues(t, 3, s.Released)
@@ -227,8 +226,7 @@ func TestTheLastReleaseIsFollowedByNoRepair(t *testing.T) {
 			require.NoError(t, soon(t, m.unlocked))
 		}
 		require.Equal(t, 1, r.asked(0, "extend"))
-		time.Sleep(time.Second)
-		require.Zero(t, r.keys())
+		r.gone(t, time.Second)
 	})
 }
 
@@ -260,8 +258,7 @@ func TestTheValidityIsLookedAtBeforeALockIsTakenOver(t *testing.T) {
 		require.NotEqual(t, token, all[1].secretly())
 		soon(t, all[0].unlocked)
 		require.NoError(t, all[1].Unlock(t.Context()))
-		time.Sleep(time.Millisecond)
-		require.Zero(t, r.keys())
+		r.gone(t, time.Millisecond)
 	})
 }
 
@@ -380,8 +377,7 @@ func TestAMutexHandsOverToItself(t *testing.T) {
 		require.NoError(t, soon(t, locked))
 		require.Positive(t, m.Remaining())
 		require.NoError(t, m.Unlock(t.Context()))
-		time.Sleep(time.Millisecond)
-		require.Zero(t, r.keys())
+		r.gone(t, time.Millisecond)
 	})
 }
 
@@ -404,8 +400,7 @@ func TestALockThatGoesRoundIsExtended(t *testing.T) {
 		all.Wait()
 		require.LessOrEqual(t, r.asked(0, "set"), 4+1, "one has taken it, and others may have tried")
 		require.InDelta(t, 30, r.asked(0, "extend"), 2)
-		time.Sleep(time.Millisecond)
-		require.Zero(t, r.keys())
+		r.gone(t, time.Millisecond)
 	})
 }
 
@@ -420,8 +415,7 @@ func TestALossThatAnExtensionFindsIsTold(t *testing.T) {
 		held, _ := all[1].KeepAlive(t.Context())
 		lostBy(t, r, held)
 		require.ErrorIs(t, soon(t, all[0].unlocked), ErrNotHeld)
-		time.Sleep(2 * time.Millisecond)
-		require.Zero(t, r.keys(), "what was set again is released")
+		r.gone(t, 2*time.Millisecond, "what was set again is released")
 	})
 }
 
@@ -527,8 +521,7 @@ func TestAWaiterWhoseContextEndsDeclines(t *testing.T) {
 		require.NoError(t, soon(t, m.unlocked))
 		require.NoError(t, soon(t, other.locked))
 		require.NoError(t, other.Unlock(t.Context()))
-		time.Sleep(time.Millisecond)
-		require.Zero(t, r.keys())
+		r.gone(t, time.Millisecond)
 	})
 }
 
@@ -669,8 +662,7 @@ func TestAPanicEndsNoRelay(t *testing.T) {
 				f.calls.Store(calls)
 				call()
 			}, func(_ bool, at string) {
-				time.Sleep(10 * time.Millisecond)
-				require.Zero(t, r.keys(), at)
+				r.gone(t, 10*time.Millisecond, at)
 				nothingIsLeft(t, c, at)
 			})
 			require.Positive(t, panics)
@@ -810,8 +802,7 @@ func TestALockThatIsGivenWaitsForNoAnswer(t *testing.T) {
 				next.has(t)
 				require.NoError(t, soon(t, m.unlocked))
 				require.NoError(t, next.Unlock(t.Context()))
-				time.Sleep(time.Second)
-				require.Zero(t, r.keys())
+				r.gone(t, time.Second)
 			})
 		}
 	}

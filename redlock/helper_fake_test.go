@@ -190,6 +190,13 @@ func (r *fakeRounds) keys() (n int) {
 	return n
 }
 
+// gone requires that no master has a key after a while.
+func (r *fakeRounds) gone(t testing.TB, after time.Duration, why ...any) {
+	t.Helper()
+	time.Sleep(after)
+	require.Zero(t, r.keys(), why...)
+}
+
 func (r *fakeRounds) logs(i int) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -107,8 +107,7 @@ func TestOneLeadsAfterTheOther(t *testing.T) {
 		reigns := past.oneAtATime(t)
 		require.GreaterOrEqual(t, len(reigns), 7)
 		require.True(t, slices.ContainsFunc(reigns, func(r reign) bool { return r.who != reigns[0].who }), "the others come, too")
-		time.Sleep(2 * time.Millisecond)
-		require.Zero(t, r.keys())
+		r.gone(t, 2*time.Millisecond)
 	})
 }
 
@@ -181,8 +180,7 @@ func TestALeaderCleansUpBeforeTheNext(t *testing.T) {
 		require.ErrorIs(t, err, errCause)
 		require.ErrorIs(t, err, errFake, "its own error is not hidden")
 		require.Zero(t, all[0].Stats().Lost)
-		time.Sleep(2 * time.Millisecond)
-		require.Zero(t, r.keys())
+		r.gone(t, 2*time.Millisecond)
 	})
 }
 
@@ -191,11 +189,9 @@ func TestWhatALeaderReturns(t *testing.T) {
 		all, r := candidates(t, 2, Config{})
 		c := all[0]
 		require.Equal(t, errCause, c.Lead(t.Context(), "k", ttl, func(context.Context) error { return errCause }))
-		time.Sleep(2 * time.Millisecond)
-		require.Zero(t, r.keys())
+		r.gone(t, 2*time.Millisecond)
 		require.PanicsWithValue(t, "no", func() { c.Lead(t.Context(), "k", ttl, func(context.Context) error { panic("no") }) })
-		time.Sleep(2 * time.Millisecond)
-		require.Zero(t, r.keys())
+		r.gone(t, 2*time.Millisecond)
 		require.Zero(t, c.Stats().Kept)
 
 		// After nil others come first, and it does not spin.
@@ -315,8 +311,7 @@ func TestNobodyLeadsAfterTheEnd(t *testing.T) {
 			}
 		})
 		require.ErrorIs(t, all[0].Lead(ctx, "k", ttl, func(context.Context) error { panic("not reached") }), context.Canceled)
-		time.Sleep(2 * time.Millisecond)
-		require.Zero(t, r.keys())
+		r.gone(t, 2*time.Millisecond)
 	})
 }
 

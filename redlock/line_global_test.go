@@ -109,8 +109,7 @@ func (p *processes) took() []int {
 // nothingIsLeft requires that no entry of a queue is left on any master.
 func (p *processes) nothingIsLeft() {
 	p.t.Helper()
-	time.Sleep(100 * time.Millisecond)
-	require.Zero(p.t, p.r.keys())
+	p.r.gone(p.t, 100*time.Millisecond)
 	require.Empty(p.t, p.entries("k"))
 	for i, c := range p.clients {
 		watched := len(c.tracking.Keys())
@@ -469,8 +468,7 @@ func TestSetsOfKeysAreNotStarvedBetweenProcesses(t *testing.T) {
 		t.Log(total, had, most)
 		require.Greater(t, slices.Min(had), total/len(sets)/3)
 		require.LessOrEqual(t, most, 4*len(sets), "locks of others while one waits")
-		time.Sleep(100 * time.Millisecond)
-		require.Zero(t, r.keys())
+		r.gone(t, 100*time.Millisecond)
 		for _, key := range []string{"a", "b", "c"} {
 			require.Empty(t, p.entries(key))
 		}

@@ -65,8 +65,7 @@ func TestMinHoldDeletesWhatWasHeldForLonger(t *testing.T) {
 			time.Sleep(least + leastDrift)
 			return nil
 		}, WithMinHold(least)))
-		time.Sleep(2 * time.Millisecond)
-		require.Zero(t, r.keys())
+		r.gone(t, 2*time.Millisecond)
 	})
 }
 
@@ -84,8 +83,7 @@ func TestMinHoldEndsWithAFailure(t *testing.T) {
 					c.Do(t.Context(), "k", ttl, fn, WithMinHold(least))
 				})
 				wg.Wait()
-				time.Sleep(2 * time.Millisecond)
-				require.Zero(t, r.keys())
+				r.gone(t, 2*time.Millisecond)
 			})
 		})
 	}
@@ -99,8 +97,7 @@ func TestMinHoldEndsWithAFailure(t *testing.T) {
 			})
 			err := c.Do(ctx, "k", ttl, func(context.Context) error { panic("not reached") }, WithMinHold(least))
 			require.ErrorIs(t, err, context.Canceled)
-			time.Sleep(2 * time.Millisecond)
-			require.Zero(t, r.keys(), "nothing was done in this period")
+			r.gone(t, 2*time.Millisecond, "nothing was done in this period")
 		})
 	})
 }
@@ -109,13 +106,11 @@ func TestUnlockNowLeavesNothing(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m := taken(t, c, WithMinHold(least))
 		require.NoError(t, m.UnlockNow(t.Context()))
-		time.Sleep(2 * time.Millisecond)
-		require.Zero(t, r.keys())
+		r.gone(t, 2*time.Millisecond)
 		require.ErrorIs(t, m.UnlockNow(t.Context()), ErrNotHeld)
 		m = taken(t, c)
 		require.NoError(t, m.UnlockNow(t.Context()))
-		time.Sleep(2 * time.Millisecond)
-		require.Zero(t, r.keys())
+		r.gone(t, 2*time.Millisecond)
 	})
 }
 
@@ -138,8 +133,7 @@ func TestMinHoldOutlivesItsHolder(t *testing.T) {
 		}
 		require.NoError(t, held.Err())
 		stop()
-		time.Sleep(ttl)
-		require.Zero(t, r.keys(), "when its time has passed the TTL counts")
+		r.gone(t, ttl, "when its time has passed the TTL counts")
 	})
 }
 
@@ -169,8 +163,7 @@ func TestMinHoldOfAnExpiredLock(t *testing.T) {
 		require.NoError(t, m.TryLock(t.Context()))
 		time.Sleep(ttl)
 		require.NoError(t, m.UnlockNow(t.Context()), "nobody else had it, and a quorum deleted it")
-		time.Sleep(2 * time.Millisecond)
-		require.Zero(t, r.keys())
+		r.gone(t, 2*time.Millisecond)
 	})
 }
 

@@ -32,15 +32,13 @@ func TestLockIsHandedOverByItsToken(t *testing.T) {
 		// Released without an Extend.
 		m = taken(t, c)
 		require.NoError(t, c2.NewMutex("k", ttl, WithToken(m.Token())).Unlock(t.Context()))
-		time.Sleep(5 * time.Millisecond)
-		require.Zero(t, r.keys())
+		r.gone(t, 5*time.Millisecond)
 
 		// What is gone cannot be handed over, and is not set again.
 		heir = c2.NewMutex("k", ttl, WithToken(m.Token()))
 		require.ErrorIs(t, heir.Extend(t.Context()), ErrNotHeld)
 		require.ErrorIs(t, heir.Extend(t.Context()), ErrNotHeld)
-		time.Sleep(5 * time.Millisecond)
-		require.Zero(t, r.keys())
+		r.gone(t, 5*time.Millisecond)
 	})
 }
 
@@ -205,8 +203,7 @@ func TestTwoAttemptsOfOneMutexLeaveOneLock(t *testing.T) {
 				require.NoError(t, <-done, name)
 				require.NoError(t, <-done, name)
 				require.NoError(t, m.Unlock(t.Context()))
-				time.Sleep(10 * time.Millisecond)
-				require.Zero(t, r.keys(), name)
+				r.gone(t, 10*time.Millisecond, name)
 			}
 		})
 	}

@@ -76,8 +76,7 @@ func TestRevoke(t *testing.T) {
 				err := m.Unlock(t.Context())
 				requireRevoked(t, err)
 				require.ErrorIs(t, err, ErrNotHeld)
-				time.Sleep(10 * time.Millisecond)
-				require.Zero(t, r.keys(), name)
+				r.gone(t, 10*time.Millisecond, name)
 				require.NoError(t, other.TryLock(t.Context()))
 				require.NoError(t, other.Unlock(t.Context()))
 			})
@@ -133,14 +132,12 @@ func TestWhoIsToldOfARevocation(t *testing.T) {
 			m = taken(t, c)
 			revoked(t, c, m)
 			requireRevoked(t, m.Unlock(t.Context())) // only the release finds it
-			time.Sleep(5 * time.Millisecond)
-			require.Zero(t, r.keys())
+			r.gone(t, 5*time.Millisecond)
 
 			m = taken(t, c)
 			revoked(t, c, m)
 			require.NoError(t, m.Release(), "nobody knows yet")
-			time.Sleep(50 * time.Millisecond)
-			require.Zero(t, r.keys())
+			r.gone(t, 50*time.Millisecond)
 
 			m = taken(t, c) // the next attempt of the same Mutex lets go of it
 			revoked(t, c, m)
@@ -153,8 +150,7 @@ func TestWhoIsToldOfARevocation(t *testing.T) {
 			revoked(t, c, m)
 			requireRevoked(t, heir.Extend(t.Context()))
 			requireRevoked(t, heir.Unlock(t.Context()))
-			time.Sleep(5 * time.Millisecond)
-			require.Zero(t, r.keys())
+			r.gone(t, 5*time.Millisecond)
 			require.Error(t, m.Unlock(t.Context()))
 
 			var told error
@@ -307,8 +303,7 @@ func TestRevokeOfAMinority(t *testing.T) {
 		require.Equal(t, 2, r.tombstones(m.secretly()))
 		requireHolder(t, c, m, false)
 		require.NoError(t, m.Unlock(t.Context()), "it was not revoked")
-		time.Sleep(5 * time.Millisecond)
-		require.Zero(t, r.keys(), "not even the tombstones are left")
+		r.gone(t, 5*time.Millisecond, "not even the tombstones are left")
 
 		// Then the others lose the lock. Nobody has taken it away from its holder.
 		for _, ends := range []func(*Mutex) error{
@@ -324,8 +319,7 @@ func TestRevokeOfAMinority(t *testing.T) {
 			require.ErrorIs(t, err, ErrNotHeld)
 			require.NotErrorIs(t, err, ErrRevoked)
 			m.Unlock(t.Context())
-			time.Sleep(5 * time.Millisecond)
-			require.Zero(t, r.keys())
+			r.gone(t, 5*time.Millisecond)
 		}
 
 		// A second try completes the first.
@@ -375,8 +369,7 @@ func TestTwoRevocationsAtOnce(t *testing.T) {
 		lostBy(t, r, held)
 		require.ErrorIs(t, context.Cause(held), ErrRevoked)
 		require.ErrorIs(t, m.Unlock(t.Context()), ErrRevoked)
-		time.Sleep(5 * time.Millisecond)
-		require.Zero(t, r.keys())
+		r.gone(t, 5*time.Millisecond)
 	})
 }
 
@@ -389,8 +382,7 @@ func TestALateRevocation(t *testing.T) {
 		require.NoError(t, operator.Revoke(t.Context(), "k", why, WithToken(m.secretly())))
 		require.ErrorIs(t, m.Unlock(t.Context()), ErrRevoked)
 		r.set(thaw, 3, 4)
-		time.Sleep(5 * time.Millisecond)
-		require.Zero(t, r.keys(), "where the tombstone came late, the release came later")
+		r.gone(t, 5*time.Millisecond, "where the tombstone came late, the release came later")
 
 		m = taken(t, c)
 		old := m.secretly()
@@ -514,14 +506,12 @@ func TestALateRoundLeavesTheTombstones(t *testing.T) {
 				time.Sleep(10 * time.Millisecond)
 				require.Equal(t, 3, r.tombstones(m.secretly()), "it has not let go yet")
 				requireRevoked(t, m.Unlock(t.Context()))
-				time.Sleep(10 * time.Millisecond)
-				require.Zero(t, r.keys())
+				r.gone(t, 10*time.Millisecond)
 
 				m = taken(t, c) // what the Mutex knows of a revocation is not of its next lock
 				r.set(func(m *fakeMaster) { m.drop("k") }, 0, 1)
 				require.ErrorIs(t, m.Extend(t.Context()), ErrNotHeld)
-				time.Sleep(10 * time.Millisecond)
-				require.Zero(t, r.keys())
+				r.gone(t, 10*time.Millisecond)
 			})
 		})
 	}
@@ -570,8 +560,7 @@ func TestTombstonesOfAMinorityStay(t *testing.T) {
 							require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
 							stop()
 							r.set(func(m *fakeMaster) { m.down = nil }, shown)
-							time.Sleep(10 * time.Millisecond)
-							require.Zero(t, r.keys(), "what was owed was paid, too")
+							r.gone(t, 10*time.Millisecond, "what was owed was paid, too")
 						}
 					})
 				})
@@ -627,8 +616,7 @@ func TestARevocationRacesAnUnlock(t *testing.T) {
 			r.set(func(m *fakeMaster) { m.delay = 0 }, 0, 1, 2)
 			operator.Revoke(t.Context(), "k", why, WithToken(token)) // in time or not
 			soon(t, unlocked)
-			time.Sleep(50 * time.Millisecond)
-			require.Zero(t, r.keys())
+			r.gone(t, 50*time.Millisecond)
 		})
 	}
 }

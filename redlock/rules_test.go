@@ -46,8 +46,7 @@ func TestRule1CancelledContextLeavesNoKey(t *testing.T) {
 								delete(m.keys, "k")
 							}
 						}, all(5)...)
-						time.Sleep(20 * time.Millisecond)
-						require.Zero(t, r.keys(), "cancelled after %v with %v", at, which)
+						r.gone(t, 20*time.Millisecond, "cancelled after %v with %v", at, which)
 					}
 				}
 			})
@@ -75,8 +74,7 @@ func TestRule2SuccessIsNeverWithoutValidity(t *testing.T) {
 				require.Zero(t, m.Remaining())
 				require.Empty(t, m.Token())
 			}
-			time.Sleep(3 * ttl)
-			require.Zero(t, r.keys(), "a late success is refused and released")
+			r.gone(t, 3*ttl, "a late success is refused and released")
 			require.EqualValues(t, "release", strings.Fields(r.logs(0)[len(r.logs(0))-1])[0])
 		}
 	})
@@ -111,8 +109,7 @@ func TestRule3ExtendRepairsButRevivesNothing(t *testing.T) {
 		require.ErrorIs(t, m.Extend(t.Context()), ErrNotHeld)
 		require.Len(t, r.logs(0), asked, "an expired lock is not even asked for")
 		require.ErrorIs(t, m.Extend(t.Context()), ErrNotHeld)
-		time.Sleep(100 * time.Millisecond)
-		require.Zero(t, r.keys())
+		r.gone(t, 100*time.Millisecond)
 	})
 }
 
@@ -125,8 +122,7 @@ func TestRule3ExtendThatComesTooLateRevivesNothing(t *testing.T) {
 		require.ErrorIs(t, m.Extend(t.Context()), ErrExpired)
 		require.Zero(t, m.Remaining())
 		require.ErrorIs(t, m.Extend(t.Context()), ErrNotHeld)
-		time.Sleep(10 * time.Millisecond)
-		require.Zero(t, r.keys(), "it is released, as nobody holds it")
+		r.gone(t, 10*time.Millisecond, "it is released, as nobody holds it")
 		require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
 	})
 }
@@ -229,8 +225,7 @@ func TestRule5UnlockTellsReleasedFromLostFromUnknown(t *testing.T) {
 				require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld, "it is unlocked, whatever came of it")
 				require.ErrorIs(t, m.Extend(t.Context()), ErrNotHeld)
 				r.set(func(m *fakeMaster) { m.down = nil }, u.down...)
-				time.Sleep(5 * time.Millisecond)
-				require.Zero(t, r.keys(), "those that were down get the release when they are back")
+				r.gone(t, 5*time.Millisecond, "those that were down get the release when they are back")
 			})
 		})
 	}
