@@ -161,11 +161,7 @@ func serveWith(t *testing.T, rights []string, complete bool) {
 		require.NoError(t, c.Close())
 	}
 
-	holder, other := openConfig(t, cfg), openConfig(t, cfg) // two processes
-	for i := range 3 {
-		reaches(t, holder, i, "up")
-		reaches(t, other, i, "up")
-	}
+	holder, other := openUp(t, cfg), openUp(t, cfg) // two processes
 	m := holder.NewMutex("lock:k", long)
 	require.NoError(t, m.Lock(t.Context()))
 	onAll := func() bool {

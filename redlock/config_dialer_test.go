@@ -66,10 +66,7 @@ func TestLocksOverADialer(t *testing.T) {
 				names = append(names, fmt.Sprintf("master-%d.invalid:6379", i+1))
 				way.to.Store(names[i], addr)
 			}
-			c := openConfig(t, redlock.Config{Masters: names, Dialer: way.dial, StallTime: busy})
-			for i := range names {
-				reaches(t, c, i, "up")
-			}
+			c := openUp(t, redlock.Config{Masters: names, Dialer: way.dial, StallTime: busy})
 			held, kept := serves(t, c, "k")
 			thief := openWith(t, masters, redlock.Config{})
 			steals(t, masters, thief.NewMutex("k", time.Hour))
@@ -153,11 +150,8 @@ func TestADialerMapsWhatClustersName(t *testing.T) {
 func TestReplaceDoesNotBelieveADialer(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 4)
-	c := openConfig(t, redlock.Config{Masters: masters.Addrs()[:3], StallTime: time.Second, DialTimeout: time.Second,
+	c := openUp(t, redlock.Config{Masters: masters.Addrs()[:3], StallTime: time.Second, DialTimeout: time.Second,
 		Dialer: new(net.Dialer).DialContext})
-	for i := range 3 {
-		reaches(t, c, i, "up")
-	}
 	masters.Kill(2)
 	reaches(t, c, 2, "down")
 	err := c.Replace(t.Context(), masters.Addr(2), masters.Addr(3))

@@ -26,10 +26,7 @@ import (
 func TestLockThatNeedsAReplacedMasterIsLostAtOnce(t *testing.T) {
 	t.Parallel()
 	groups := redlocktest.StartGroups(t, 3)
-	c := openConfig(t, redlock.Config{Masters: groups.Addrs(), RoundTimeout: busy})
-	for i := range 3 {
-		reaches(t, c, i, "up")
-	}
+	c := openUp(t, redlock.Config{Masters: groups.Addrs(), RoundTimeout: busy})
 	redlock.Says(t, groups.Servers(2), groups.Master(2), "SET", "k", "foreign")
 	// A busy machine may need half a minute for the switch (sentinels that stood still
 	// trust their clocks no more).
@@ -66,12 +63,7 @@ func TestFailoversKeepExclusionAndService(t *testing.T) {
 	groups := redlocktest.StartGroups(t, n)
 	const ttl = 3 * time.Second
 	cfg := redlock.Config{Masters: groups.Addrs(), RoundTimeout: 2 * time.Second}
-	clients := []*redlock.Client{openConfig(t, cfg), openConfig(t, cfg)}
-	for _, c := range clients {
-		for i := range n {
-			reaches(t, c, i, "up")
-		}
-	}
+	clients := []*redlock.Client{openUp(t, cfg), openUp(t, cfg)}
 	held := clients[0].NewMutex("held", ttl)
 	require.NoError(t, held.TryLock(t.Context()))
 	alive, stop := held.KeepAlive(t.Context())
@@ -187,11 +179,8 @@ func comesUp(t *testing.T, phases <-chan string) {
 func BenchmarkFailover(b *testing.B) {
 	for b.Loop() {
 		groups := redlocktest.StartGroups(b, 5)
-		c := openConfig(b, redlock.Config{Masters: groups.Addrs()})
+		c := openUp(b, redlock.Config{Masters: groups.Addrs()})
 		const ttl = 5 * time.Second
-		for i := range 5 {
-			reaches(b, c, i, "up")
-		}
 		m := c.NewMutex("k", ttl)
 		acquire := func(until func(took time.Duration) bool) (all []time.Duration) {
 			for begin := time.Now(); !until(time.Since(begin)); {

@@ -212,11 +212,7 @@ func (h *harmed) open(stall time.Duration) *redlock.Client {
 	if h.durable {
 		cfg = declared(h.T, h.masters, cfg)
 	}
-	client := openConfig(h, cfg)
-	for i := range 3 {
-		reaches(h, client, i, "up")
-	}
-	return client
+	return openUp(h, cfg)
 }
 
 // A minority that cannot serve costs the others nothing: locks are taken, extended and released

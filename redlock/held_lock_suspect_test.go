@@ -44,12 +44,8 @@ func eachSuspect(t *testing.T, f func(t *testing.T, masters *redlocktest.Masters
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			masters := redlocktest.Start(t, 3, redlocktest.WithLinks())
-			c := openConfig(t, redlock.Config{Masters: masters.Addrs(), StallTime: time.Second / 2, RoundTimeout: 300 * time.Millisecond})
-			other := openConfig(t, redlock.Config{Masters: direct(t, masters)})
-			for i := range 3 {
-				reaches(t, c, i, "up")
-				reaches(t, other, i, "up")
-			}
+			c := openUp(t, redlock.Config{Masters: masters.Addrs(), StallTime: time.Second / 2, RoundTimeout: 300 * time.Millisecond})
+			other := openUp(t, redlock.Config{Masters: direct(t, masters)})
 			m := c.NewMutex("k", long, opts...)
 			writes := opts
 			if kind == "reader" {
@@ -159,10 +155,7 @@ func TestWhatIsSetAgainMakesNoQuorum(t *testing.T) {
 func TestAHungMasterDelaysNoUnlock(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	c := openConfig(t, redlock.Config{Masters: masters.Addrs(), StallTime: time.Minute, RoundTimeout: time.Minute})
-	for i := range 3 {
-		reaches(t, c, i, "up")
-	}
+	c := openUp(t, redlock.Config{Masters: masters.Addrs(), StallTime: time.Minute, RoundTimeout: time.Minute})
 	masters.Pause(2)
 	for name, opts := range suspectKinds {
 		m := c.NewMutex(name, time.Minute, opts...)
@@ -182,10 +175,7 @@ func TestAKeptLockOutlivesARollingRestart(t *testing.T) {
 	t.Parallel()
 	const ttl = 6 * time.Second
 	masters := redlocktest.Start(t, 3)
-	c := openConfig(t, redlock.Config{Masters: masters.Addrs()})
-	for i := range 3 {
-		reaches(t, c, i, "up")
-	}
+	c := openUp(t, redlock.Config{Masters: masters.Addrs()})
 	locks, held := map[string]*redlock.Mutex{}, map[string]context.Context{}
 	for name, opts := range suspectKinds {
 		if name == "several fenced" { // it has the keys of another here

@@ -220,10 +220,7 @@ func TestStatsTellWhichMastersNotify(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			masters := startACL(t, 3, c.rights)
-			client := openConfig(t, acl(masters))
-			for i := range 3 {
-				reaches(t, client, i, "up")
-			}
+			client := openUp(t, acl(masters))
 			m := client.NewMutex("lock:k", 10*time.Second)
 			require.NoError(t, m.TryLock(t.Context()))
 			held, stop := m.KeepAlive(t.Context())

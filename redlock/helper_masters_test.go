@@ -70,15 +70,26 @@ func openWith(t testing.TB, masters *redlocktest.Masters, cfg redlock.Config) *r
 	c, err := redlock.Open(context.Background(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
-	require.Eventually(t, func() bool {
-		for _, m := range c.Stats().Masters {
-			if m.Phase != "up" {
-				return false
-			}
-		}
-		return true
-	}, 30*time.Second, 5*time.Millisecond)
+	allUp(t, c)
 	return c
+}
+
+// openUp is openConfig of masters that all come up.
+func openUp(t testing.TB, cfg redlock.Config) *redlock.Client {
+	t.Helper()
+	c := openConfig(t, cfg)
+	allUp(t, c)
+	return c
+}
+
+// allUp waits until all masters of some clients are up.
+func allUp(t testing.TB, clients ...*redlock.Client) {
+	t.Helper()
+	for _, c := range clients {
+		for i := range c.Stats().Masters {
+			reaches(t, c, i, "up")
+		}
+	}
 }
 
 // settled waits until the masters have answered all that a client has asked. TryLock, Unlock
@@ -179,10 +190,7 @@ func declared(t *testing.T, masters *redlocktest.Masters, cfg redlock.Config) re
 	if text != nil { // they are said to be already
 		return cfg
 	}
-	first := openConfig(t, redlock.Config{Masters: masters.Addrs()})
-	for i := range masters.N() {
-		reaches(t, first, i, "up")
-	}
+	first := openUp(t, redlock.Config{Masters: masters.Addrs()})
 	used(t, first, time.Second)
 	for i := range masters.N() {
 		require.Eventually(t, func() bool {

@@ -300,9 +300,6 @@ func TestMastersNotifyOfAChangeOfAnyKey(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
-	for i := range 3 {
-		comesUp(t, c, i)
-	}
 	m := c.NewMutex("a", 30*time.Second, WithKeys("b", "d"))
 	for _, text := range []bool{false, true} {
 		for _, key := range m.spec().Names() {

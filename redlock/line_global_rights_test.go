@@ -143,11 +143,7 @@ func remove(rights []string, right string) []string {
 func fourWith(t *testing.T, cfg redlock.Config) (clients []*redlock.Client) {
 	t.Helper()
 	for range 4 {
-		c := openConfig(t, cfg)
-		for i := range 3 {
-			reaches(t, c, i, "up")
-		}
-		clients = append(clients, c)
+		clients = append(clients, openUp(t, cfg))
 	}
 	return clients
 }

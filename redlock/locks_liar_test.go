@@ -128,11 +128,7 @@ func besideALiar(t *testing.T, liar listLiar, n int) (open func(timeout time.Dur
 	}
 	settled(t, honest)
 	return func(timeout time.Duration) *redlock.Client {
-		c := openConfig(t, redlock.Config{Masters: append(masters.Addrs(), address), RoundTimeout: timeout, DialTimeout: busy})
-		for i := range 3 {
-			reaches(t, c, i, "up")
-		}
-		return c
+		return openUp(t, redlock.Config{Masters: append(masters.Addrs(), address), RoundTimeout: timeout, DialTimeout: busy})
 	}, address
 }
 

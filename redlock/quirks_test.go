@@ -50,11 +50,7 @@ func TestLockNeedsNoOptionalCommand(t *testing.T) {
 			t.Parallel()
 			masters := lacking(t, 3, commands...)
 			cfg := redlock.Config{Masters: masters.Addrs(), RoundTimeout: busy}
-			holder, other := openConfig(t, cfg), openConfig(t, cfg)
-			for i := range 3 {
-				reaches(t, holder, i, "up")
-				reaches(t, other, i, "up")
-			}
+			holder, other := openUp(t, cfg), openUp(t, cfg)
 			m, next := holder.NewMutex("k", long), other.NewMutex("k", long)
 			on := func(text string) func() bool { // every master
 				token := redlock.NewSecret(text)

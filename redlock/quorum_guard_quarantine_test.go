@@ -39,10 +39,7 @@ func TestMasterThatDoesNotSayWhoItIsCountsAsRestarted(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			masters := startACL(t, 3, c.rights)
 			cfg := acl(masters)
-			client := openConfig(t, cfg)
-			for i := range 3 {
-				reaches(t, client, i, "up")
-			}
+			client := openUp(t, cfg)
 			first, second := client.NewMutex("lock:k", ttl), client.NewMutex("lock:k", ttl)
 			hasOnTwo(t, masters, first)
 			connected := func(i int) bool { // again
@@ -63,10 +60,7 @@ func TestMasterThatDoesNotSayWhoItIsCountsAsRestarted(t *testing.T) {
 	}
 	t.Run("only the connection was lost", func(t *testing.T) {
 		masters := startACL(t, 3, strings.Replace(lockRights, " +info", "", 1))
-		client := openConfig(t, acl(masters))
-		for i := range 3 {
-			reaches(t, client, i, "up")
-		}
+		client := openUp(t, acl(masters))
 		used(t, client, ttl)
 		redlock.Says(t, masters, 0, "CLIENT", "KILL", "USER", "locker")
 		reaches(t, client, 0, "quarantined") // nobody can tell
@@ -114,11 +108,7 @@ func TestMasterThatWasAReplicaForAMomentDoesNotVote(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			masters := redlocktest.Start(t, 3)
 			cfg := redlock.Config{Masters: masters.Addrs(), RoundTimeout: busy}
-			a, b := openConfig(t, cfg), openConfig(t, cfg)
-			for i := range 3 {
-				reaches(t, a, i, "up")
-				reaches(t, b, i, "up")
-			}
+			a, b := openUp(t, cfg), openUp(t, cfg)
 			used(t, b, ttl)
 			m := a.NewMutex("k", ttl)
 			hasOnTwo(t, masters, m)
@@ -140,10 +130,7 @@ func TestMasterThatWasAReplicaBeforeTheFirstConnectionDoesNotVote(t *testing.T) 
 	const ttl = 20 * time.Second
 	masters := redlocktest.Start(t, 3)
 	guarded := declared(t, masters, redlock.Config{Masters: masters.Addrs(), RoundTimeout: busy})
-	old := openConfig(t, redlock.Config{Masters: masters.Addrs(), RoundTimeout: busy})
-	for i := range 3 {
-		reaches(t, old, i, "up")
-	}
+	old := openUp(t, redlock.Config{Masters: masters.Addrs(), RoundTimeout: busy})
 	m := old.NewMutex("k", ttl)
 	hasOnTwo(t, masters, m)
 	replicate(t, masters, 0, 2)
@@ -192,10 +179,7 @@ func TestMasterThatHasGotAReplicaVotes(t *testing.T) {
 func TestOnlyTTLsThatAreUsedCount(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	c := openConfig(t, redlock.Config{Masters: masters.Addrs(), RoundTimeout: busy})
-	for i := range 3 {
-		reaches(t, c, i, "up")
-	}
+	c := openUp(t, redlock.Config{Masters: masters.Addrs(), RoundTimeout: busy})
 	for i := range 3 {
 		masters.Kill(i)
 		reaches(t, c, i, "down")
@@ -229,10 +213,7 @@ func TestOnlyTTLsThatAreUsedCount(t *testing.T) {
 func TestDemotedMasterIsRefusedWithARemedy(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	c := openConfig(t, redlock.Config{Masters: masters.Addrs(), RoundTimeout: busy})
-	for i := range 3 {
-		reaches(t, c, i, "up")
-	}
+	c := openUp(t, redlock.Config{Masters: masters.Addrs(), RoundTimeout: busy})
 	replicate(t, masters, 0, 2)
 	used(t, c, long)
 	reaches(t, c, 0, "refused")
@@ -302,9 +283,7 @@ func TestDurableMasterVotesAtOnceAfterARestart(t *testing.T) {
 			client := openConfig(t, cfg)
 			m := client.NewMutex("k", guard)
 			require.NoError(t, m.Lock(t.Context()))
-			for i := range 3 {
-				reaches(t, client, i, "up")
-			}
+			allUp(t, client)
 			killed := time.Now().UnixNano()
 			masters.Kill(0)
 			reaches(t, client, 0, "down")
@@ -324,10 +303,7 @@ func TestDurableMasterVotesAtOnceAfterARestart(t *testing.T) {
 func TestQuarantinedMasterIsToldOfReleases(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	c := openConfig(t, redlock.Config{Masters: masters.Addrs(), RoundTimeout: busy})
-	for i := range 3 {
-		reaches(t, c, i, "up")
-	}
+	c := openUp(t, redlock.Config{Masters: masters.Addrs(), RoundTimeout: busy})
 	m := c.NewMutex("k", long)
 	require.NoError(t, m.TryLock(t.Context()))
 	redlock.Confirmed(t, m)

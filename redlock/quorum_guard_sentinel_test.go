@@ -100,10 +100,7 @@ func grouped(t *testing.T, masters *redlocktest.Masters, sentinels []*scriptedSe
 		names = append(names, s.at)
 	}
 	cfg.Masters = []string{"sentinel://" + strings.Join(names, ",") + "/g", masters.Addr(1), masters.Addr(2)}
-	c := openConfig(t, cfg)
-	for i := range 3 {
-		reaches(t, c, i, "up")
-	}
+	c := openUp(t, cfg)
 	for _, s := range sentinels {
 		require.Eventually(t, s.isFollowed, time.Minute, 5*time.Millisecond)
 	}

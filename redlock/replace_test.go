@@ -134,10 +134,7 @@ func TestTheNewListIsToldWithTheDocumentedRights(t *testing.T) {
 	}
 	cfg := acl(masters)
 	cfg.Masters, cfg.StallTime = masters.Addrs()[:3], busy
-	c := openConfig(t, cfg)
-	for i := range 3 {
-		reaches(t, c, i, "up")
-	}
+	c := openUp(t, cfg)
 	masters.Kill(2)
 	require.NoError(t, c.Replace(t.Context(), masters.Addr(2), masters.Addr(3)))
 	toldList(t, masters)
@@ -204,10 +201,7 @@ func TestAMasterWhoseMachineIsGoneIsReplaced(t *testing.T) {
 	cfg := redlock.Config{Masters: masters.Addrs()[:3], RoundTimeout: 2 * time.Second, StallTime: busy, DialTimeout: time.Second}
 	var clients []*redlock.Client
 	for range 2 {
-		clients = append(clients, openConfig(t, cfg))
-		for i := range 3 {
-			reaches(t, clients[len(clients)-1], i, "up")
-		}
+		clients = append(clients, openUp(t, cfg))
 	}
 	kept := clients[0].NewMutex("kept", fightTTL)
 	require.NoError(t, kept.TryLock(t.Context()))
@@ -285,10 +279,7 @@ func TestNewcomerVotesAfterTheLongestTTL(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 4)
 	old := masters.Addrs()[:3]
-	holder := openConfig(t, redlock.Config{Masters: old, RoundTimeout: busy})
-	for i := range 3 {
-		reaches(t, holder, i, "up")
-	}
+	holder := openUp(t, redlock.Config{Masters: old, RoundTimeout: busy})
 	redlock.Says(t, masters, 1, "SET", "k", "another")
 	m := holder.NewMutex("k", 8*time.Second)
 	require.NoError(t, m.TryLock(t.Context()))
@@ -369,10 +360,7 @@ func TestNameThatLeadsElsewhereUnderLoad(t *testing.T) {
 			cfg := redlock.Config{Masters: list, RoundTimeout: 2 * time.Second, StallTime: busy}
 			var clients []*redlock.Client
 			for range 3 {
-				clients = append(clients, openConfig(t, cfg))
-				for i := range 3 {
-					reaches(t, clients[len(clients)-1], i, "up")
-				}
+				clients = append(clients, openUp(t, cfg))
 			}
 			kept := clients[0].NewMutex("kept", fightTTL)
 			require.NoError(t, kept.TryLock(t.Context()))

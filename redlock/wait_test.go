@@ -45,10 +45,7 @@ func TestWaiterIsNotifiedByTheMasters(t *testing.T) {
 			// promise nothing, and the waiter polls: then it is done again.
 			for before, tries := told(), 0; told() == before; tries++ {
 				require.Less(t, tries, 20, "the waiter polls and is not told")
-				for i := range 5 { // else what is deleted there may be the waiter's
-					reaches(t, holder, i, "up")
-					reaches(t, waiter, i, "up")
-				}
+				allUp(t, holder, waiter) // else what is deleted there may be the waiter's
 				m := holder.NewMutex(name, 30*time.Second)
 				for begun := time.Now(); ; { // it may hear only now that they were flushed, and then does not ask all
 					require.Less(t, time.Since(begun), 2*time.Minute)
