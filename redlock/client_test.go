@@ -108,10 +108,7 @@ func TestCloseLeavesNothingOfWhatItCutsShort(t *testing.T) {
 		require.Len(t, refused, 8)
 		for _, key := range refused {
 			for i := range 3 {
-				require.Eventually(t, func() bool {
-					n, err := masters.Do(i, "EXISTS", key)
-					return err == nil && fmt.Sprint(n) == "0"
-				}, hanging, 5*time.Millisecond, "%s on master %d", key, i)
+				SoonSays(t, masters, i, int64(0), "EXISTS", key)
 			}
 		}
 	}

@@ -209,7 +209,7 @@ func TestCloseLeavesNoKeyOfWhoWaitsForTheSecond(t *testing.T) {
 	go func() { got <- m.Lock(t.Context()) }()
 	require.Eventually(t, func() bool { _, waiting := s.holder("k"); return waiting == 1 }, hanging, 5*time.Millisecond)
 	for i := range 3 {
-		require.Eventually(t, func() bool { n, err := masters.Do(i, "EXISTS", "k"); return err == nil && n == int64(1) }, hanging, 5*time.Millisecond)
+		SoonSays(t, masters, i, int64(1), "EXISTS", "k")
 	}
 	require.NoError(t, c.Close())
 	require.ErrorIs(t, <-got, ErrClosed)

@@ -174,6 +174,12 @@ func Says(t testing.TB, masters *redlocktest.Masters, i int, args ...string) any
 	return v
 }
 
+// SoonSays waits until a master says what it is to say to a command: for less than 30 seconds, in which locks of tests expire.
+func SoonSays(t testing.TB, masters *redlocktest.Masters, i int, want any, args ...string) {
+	t.Helper()
+	require.Eventually(t, func() bool { v, err := masters.Do(i, args...); return err == nil && v == want }, hanging, 5*time.Millisecond, "%q", args)
+}
+
 // Asker returns Says of the first master.
 func Asker(t testing.TB, masters *redlocktest.Masters) func(args ...string) any {
 	return func(args ...string) any { t.Helper(); return Says(t, masters, 0, args...) }

@@ -169,13 +169,13 @@ func TestNativeCommandsMeanWhatTheScriptsMean(t *testing.T) {
 		m := c.NewMutex(t.Name(), 30*time.Second)
 		require.NoError(t, m.TryLock(t.Context()))
 		for i := range 3 { // the last may come later
-			becomes(t, func() bool { v, err := masters.Do(i, "EXISTS", t.Name()); return err == nil && v == int64(1) }, "master %d has it", i)
+			redlock.SoonSays(t, masters, i, int64(1), "EXISTS", t.Name())
 		}
 		return m
 	}
 	holds := func(t *testing.T, i int, want any) {
 		t.Helper()
-		becomes(t, func() bool { v, err := masters.Do(i, "TYPE", t.Name()); return err == nil && v == want }, "master %d has %v", i, want)
+		redlock.SoonSays(t, masters, i, want, "TYPE", t.Name())
 	}
 	t.Run("a key that was lost is set again", func(t *testing.T) {
 		m := taken(t)

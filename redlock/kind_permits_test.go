@@ -230,10 +230,7 @@ func TestAnotherNumberOfPermitsIsRefused(t *testing.T) {
 		}
 		first := takenPermits(t, c, key, k[0], 1)[0]
 		for i := range 3 { // or the second would leave its own on the last of them
-			require.Eventually(t, func() bool {
-				v, err := masters.Do(i, "GET", "{"+key+"}:permits")
-				return err == nil && v == fmt.Sprint(k[0])
-			}, hanging, 5*time.Millisecond)
+			SoonSays(t, masters, i, fmt.Sprint(k[0]), "GET", "{"+key+"}:permits")
 		}
 		second := other.NewMutex(key, 30*time.Second, WithPermits(k[1]))
 		refused(second.TryLock(t.Context()))
@@ -270,10 +267,7 @@ func TestALockWaitsUntilAnotherNumberIsGone(t *testing.T) {
 	other.round.Mux = &askedRounds{Mux: other.round.Mux, answered: func(*mux.Op) { asked.Add(1) }}
 	first := takenPermits(t, c, "k", 2, 1)[0]
 	for i := range 3 {
-		require.Eventually(t, func() bool {
-			v, err := masters.Do(i, "GET", "{k}:permits")
-			return err == nil && v == "2"
-		}, hanging, 5*time.Millisecond)
+		SoonSays(t, masters, i, "2", "GET", "{k}:permits")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	m, done := other.NewMutex("k", term30, WithPermits(3)), make(chan error, 1)

@@ -62,10 +62,7 @@ func TestWaiterLearnsOfAReleaseThatLeavesSilentMastersOnly(t *testing.T) {
 	m := holder.NewMutex("k", 30*time.Second)
 	require.NoError(t, m.TryLock(t.Context()))
 	for i := range 4 {
-		require.Eventually(t, func() bool {
-			v, _ := masters.Do(i, "EXISTS", "k")
-			return v == int64(1)
-		}, hanging, 5*time.Millisecond)
+		SoonSays(t, masters, i, int64(1), "EXISTS", "k")
 	}
 	for _, i := range []int{2, 3} {
 		masters.Kill(i)
@@ -81,7 +78,7 @@ func TestWaiterLearnsOfAReleaseThatLeavesSilentMastersOnly(t *testing.T) {
 	asleep(t, waiter, "k")
 	m.Unlock(t.Context())
 	for i := range 2 {
-		require.Eventually(t, func() bool { v, _ := masters.Do(i, "EXISTS", "k"); return v == int64(0) }, hanging, 5*time.Millisecond)
+		SoonSays(t, masters, i, int64(0), "EXISTS", "k")
 	}
 	asleep(t, waiter, "k") // again: it may have seen that two are not enough
 	masters.Restart(2)

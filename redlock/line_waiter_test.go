@@ -28,10 +28,7 @@ func TestWaiterLearnsOfAReleaseByAFailedTryLock(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	failed := make(chan error, 1)
 	go func() { failed <- c.NewMutex("k", 30*time.Second).TryLock(ctx) }()
-	require.Eventually(t, func() bool {
-		v, _ := masters.Do(0, "EXISTS", "k")
-		return v == int64(1)
-	}, hanging, 5*time.Millisecond)
+	SoonSays(t, masters, 0, int64(1), "EXISTS", "k")
 	done := parked(t, c, "k")
 	cancel()
 	require.ErrorIs(t, conntest.Soon(t, "the attempt returns", failed), context.Canceled)

@@ -289,10 +289,7 @@ func TestReadmeIsRightInEachCase(t *testing.T) {
 			require.ErrorIs(t, err, context.Canceled)
 			require.NotErrorIs(t, err, redlock.ErrLost)
 			require.ErrorIs(t, do(ctx, client, fine), context.Canceled)
-			require.Eventually(t, func() bool {
-				n, err := masters.Do(0, "EXISTS", "lock:orders:42")
-				return err == nil && n == int64(0)
-			}, time.Minute, 5*time.Millisecond)
+			redlock.SoonSays(t, masters, 0, int64(0), "EXISTS", "lock:orders:42")
 
 			// No time at all, with healthy masters.
 			err = do(budget(time.Nanosecond), client, fine)
