@@ -14,6 +14,20 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
+// lockAndBack returns what takes a lock and releases it.
+func lockAndBack(t *testing.T, ctx context.Context, m *mux.Mux) func() {
+	acq, rel := acquire("k", "t"), release("k", "t")
+	rel.Command = releaseSHA("k", "t")
+	return func() {
+		if err := m.Do(ctx, acq); err != nil || !granted(acq) {
+			t.Error(err, acq.Votes)
+		}
+		if err := m.Do(ctx, rel); err != nil || !granted(rel) {
+			t.Error(err, rel.Votes)
+		}
+	}
+}
+
 // An operation allocates nothing while a master hangs, though that owes its replies, nor when
 // its connection is reset, and the releases become debts.
 func TestAHungMasterAllocatesNothing(t *testing.T) {
@@ -23,16 +37,7 @@ func TestAHungMasterAllocatesNothing(t *testing.T) {
 		Conn: conn.Options{Scripts: []string{releaseScript}},
 	})
 	waitUp(t, m, 5)
-	acq, rel := acquire("k", "t"), release("k", "t")
-	rel.Command = releaseSHA("k", "t")
-	pair := func() {
-		if err := m.Do(context.Background(), acq); err != nil || !granted(acq) {
-			t.Error(err, acq.Votes)
-		}
-		if err := m.Do(context.Background(), rel); err != nil || !granted(rel) {
-			t.Error(err, rel.Votes)
-		}
-	}
+	pair := lockAndBack(t, context.Background(), m)
 	pair()
 	masters.Pause(2)
 	before := m.Masters()[2]
@@ -94,18 +99,9 @@ func TestSteadyPathAllocatesNothing(t *testing.T) {
 	masters := redlocktest.Start(t, 5)
 	m := open(t, mux.Config{Masters: masters.Addrs(), Conn: conn.Options{Scripts: []string{releaseScript}}})
 	waitUp(t, m, 5)
-	acq, rel := acquire("k", "t"), release("k", "t")
-	rel.Command = releaseSHA("k", "t")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	pair := func() {
-		if err := m.Do(ctx, acq); err != nil || !granted(acq) {
-			t.Error(err, acq.Votes)
-		}
-		if err := m.Do(ctx, rel); err != nil || !granted(rel) {
-			t.Error(err, rel.Votes)
-		}
-	}
+	pair := lockAndBack(t, ctx, m)
 	// A busy machine makes operations long, and long ones may allocate, to see the
 	// end of their context: one series of short ones is the proof.
 	allocs := testing.AllocsPerRun(500, pair)

@@ -61,13 +61,7 @@ func TestErrorOfOpenNamesThePackageOnce(t *testing.T) {
 	oneName(t, err)
 
 	// A majority has become impossible, and then the context ends.
-	var down []string
-	for range 2 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		l.Close()
-		down = append(down, l.Addr().String())
-	}
+	down := []string{nobodyAt(t), nobodyAt(t)}
 	told := make(chan int, 100)
 	ctx, cancel = context.WithCancel(t.Context())
 	defer cancel()

@@ -35,12 +35,7 @@ func TestAFaultyMasterCostsNobodyElseAnything(t *testing.T) {
 		"answers garbage": func(t *testing.T) string {
 			return conntest.Listen(t, func(c net.Conn) { c.Write([]byte("SSH-2.0-OpenSSH_9.2\r\n")); discard(c) })
 		},
-		"is not there": func(t *testing.T) string {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			l.Close()
-			return l.Addr().String()
-		},
+		"is not there": nobodyAt,
 		"closes after each reply": func(t *testing.T) string {
 			return newFake(t, "closer", func() script {
 				return func(args []string) (string, bool) {

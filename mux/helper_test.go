@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -63,6 +64,15 @@ func open(t testing.TB, cfg mux.Config) *mux.Mux {
 		m.Close()
 	})
 	return m
+}
+
+// nobodyAt is an address where nobody listens.
+func nobodyAt(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return l.Addr().String()
 }
 
 // says returns what a master says to a command, and requires that it is no error.

@@ -330,6 +330,18 @@ func TestAYesThatIsWithheldUntilTheTimeout(t *testing.T) {
 	}
 }
 
+// heldBack is a master that tells when it is asked, and says yes when it may.
+func heldBack(t *testing.T) (*fakeMaster, <-chan struct{}, chan<- struct{}) {
+	asked, answer := make(chan struct{}, 2), make(chan struct{})
+	return newFake(t, "held back", func() script {
+		return func([]string) (string, bool) {
+			asked <- struct{}{}
+			<-answer
+			return "+OK\r\n", true
+		}
+	}), asked, answer
+}
+
 // A master comes into quarantine while it has a question: its yes may be to one who asked before it has forgotten, or after.
 func TestAYesThatComesInQuarantineDoesNotCount(t *testing.T) {
 	t.Parallel()
@@ -342,14 +354,7 @@ func TestAYesThatComesInQuarantineDoesNotCount(t *testing.T) {
 		"its quarantine is over": {mux.Standing{Withheld: true}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			asked, answer := make(chan struct{}), make(chan struct{})
-			f := newFake(t, "a", func() script {
-				return func([]string) (string, bool) {
-					close(asked)
-					<-answer
-					return "+OK\r\n", true
-				}
-			})
+			f, asked, answer := heldBack(t)
 			k := votesAtOnce()
 			m := open(t, mux.Config{Masters: []string{f.addr()}, Keeper: k})
 			waitUp(t, m, 1)
@@ -379,14 +384,7 @@ func TestAYesFromBeforeALossDoesNotCount(t *testing.T) {
 	for name, before := range map[string]mux.Standing{"it counted": {}, "it was withheld": {Withheld: true}} {
 		t.Run(name, func(t *testing.T) {
 			masters := redlocktest.Start(t, 1)
-			asked, answer := make(chan struct{}, 2), make(chan struct{})
-			slow := newFake(t, "slow", func() script {
-				return func([]string) (string, bool) {
-					asked <- struct{}{}
-					<-answer
-					return "+OK\r\n", true
-				}
-			})
+			slow, asked, answer := heldBack(t)
 			k := votesAtOnce()
 			m := open(t, mux.Config{Masters: []string{masters.Addr(0), slow.addr()}, Keeper: k})
 			waitUp(t, m, 2)
@@ -455,14 +453,7 @@ func TestAYesThatIsLostInTheGrace(t *testing.T) {
 // All masters have answered an operation whose votes are withheld, and another comes. It has its own votes when they are cast.
 func TestWithheldVotesTakeNoOthers(t *testing.T) {
 	t.Parallel()
-	asked, answer := make(chan struct{}), make(chan struct{})
-	f := newFake(t, "a", func() script {
-		return func([]string) (string, bool) {
-			asked <- struct{}{}
-			<-answer
-			return "+OK\r\n", true
-		}
-	})
+	f, asked, answer := heldBack(t)
 	k := votesAtOnce()
 	m := open(t, mux.Config{Masters: []string{f.addr()}, Keeper: k})
 	waitUp(t, m, 1)

@@ -240,13 +240,8 @@ func TestOldMasterMustBeDown(t *testing.T) {
 		want  error // if nobody has said anything
 		trust bool  // it is replaced if somebody says so
 	}{
-		"nobody listens": {func(t *testing.T) string {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			defer l.Close()
-			return l.Addr().String()
-		}, nil, true},
-		"no socket": {func(t *testing.T) string { return "unix://" + t.TempDir() + "/s" }, nil, true},
+		"nobody listens": {nobodyAt, nil, true},
+		"no socket":      {func(t *testing.T) string { return "unix://" + t.TempDir() + "/s" }, nil, true},
 		"its socket is left": {func(t *testing.T) string {
 			l, err := net.Listen("unix", t.TempDir()+"/s")
 			require.NoError(t, err)
@@ -374,10 +369,7 @@ func TestPlaceIsGivenAwayOnce(t *testing.T) {
 func TestRefusalOfADialerDoesNotTellThatAMasterIsDown(t *testing.T) {
 	t.Parallel()
 	old, newcomer := newFake(t, "a", steady(0)), newFake(t, "b", steady(0))
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	at := l.Addr().String() // where nobody listens, but for the Dialer
-	require.NoError(t, l.Close())
+	at := nobodyAt(t) // but for the Dialer
 	var refuses atomic.Bool
 	m := open(t, mux.Config{Masters: []string{at}, StallTime: 500 * time.Millisecond, Conn: conn.Options{
 		Dialer: func(ctx context.Context, network, address string) (net.Conn, error) {

@@ -187,15 +187,7 @@ func serveWith(t *testing.T, rights []string, complete bool) {
 	next := other.NewMutex("lock:k", long)
 	waited := make(chan error, 1)
 	go func() { waited <- next.Lock(t.Context()) }()
-	require.Eventually(t, func() bool { // all masters are to tell it, and of the witness
-		for i := range 3 {
-			stats, err := masters.Do(i, "INFO", "stats")
-			if err != nil || !strings.Contains(stats.(string), "tracking_total_keys:2\r\n") {
-				return false
-			}
-		}
-		return true
-	}, time.Minute, 5*time.Millisecond)
+	promising(t, masters, 1)
 	require.NoError(t, m.Unlock(t.Context()))
 	require.NoError(t, <-waited)
 	require.NoError(t, next.Unlock(t.Context()))
@@ -308,7 +300,7 @@ func serveWith(t *testing.T, rights []string, complete bool) {
 		}
 		for _, command := range native {
 			if complete {
-				becomes(t, func() bool { return called(t, masters, i, command) }, "master %d has used %s", i, command)
+				happens(t, func() bool { return called(t, masters, i, command) }, "master %d has used %s", i, command)
 			}
 		}
 		require.True(t, called(t, masters, i, "set"))

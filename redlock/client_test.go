@@ -132,24 +132,9 @@ func TestCloseAndAnAttemptDoNotWaitForEachOther(t *testing.T) {
 		})
 		held, stop := taken(t, c).KeepAlive(t.Context())
 		defer stop()
-		c.round.Mux = &suspendedRounds{fakeRounds: r}
+		c.round.Mux = &latecomer{Mux: r, late: func() { r.suspend(2 * ttl) }}
 		require.Error(t, c.NewMutex("nested", ttl).TryLock(held))
 		require.ErrorIs(t, conntest.Soon(t, "the nested attempt returns", lost), ErrClosed)
 		conntest.Soon(t, "Close returns", closed)
 	})
-}
-
-// suspendedRounds has the machine suspended before an attempt.
-type suspendedRounds struct {
-	*fakeRounds
-	once sync.Once
-}
-
-func (s *suspendedRounds) Do(ctx context.Context, op *mux.Op) error {
-	s.once.Do(func() {
-		s.mu.Lock()
-		s.jump += 2 * ttl
-		s.mu.Unlock()
-	})
-	return s.fakeRounds.Do(ctx, op)
 }

@@ -186,7 +186,7 @@ func TestAllAroundALockWorksOnACluster(t *testing.T) {
 			ended := make(chan error)
 			for key, opts := range map[string][]redlock.Option{"plain": nil, "gpu": {redlock.WithPermits(2)}} {
 				go func() { ended <- b.NewMutex(key, ttl, opts...).Lock(waiting) }()
-				becomes(t, func() bool {
+				happens(t, func() bool {
 					all := listed(t, a, key)
 					l := all[key]
 					if len(opts) > 0 {
@@ -223,7 +223,7 @@ func TestAllAroundALockWorksOnACluster(t *testing.T) {
 				before := asked(t, clusters, owner)
 				require.NoError(t, m.TryLock(ctx))
 				held, stop := m.KeepAlive(ctx)
-				becomes(t, func() bool { return asked(t, clusters, owner) > before }, "the master is to notify of %s", key)
+				happens(t, func() bool { return asked(t, clusters, owner) > before }, "the master is to notify of %s", key)
 				redlock.Says(t, clusters.Nodes(0), owner, "DEL", locks+c.lose)
 				<-held.Done()
 				stop()
@@ -234,7 +234,7 @@ func TestAllAroundALockWorksOnACluster(t *testing.T) {
 				before = asked(t, clusters, owner)
 				require.NoError(t, m.TryLock(ctx))
 				held, stop = m.KeepAlive(ctx)
-				becomes(t, func() bool { return asked(t, clusters, owner) > before }, "the master is to notify of %s", key)
+				happens(t, func() bool { return asked(t, clusters, owner) > before }, "the master is to notify of %s", key)
 				var opts []redlock.Option
 				if strings.Contains(c.lose, ":permit:") {
 					opts = c.opts
@@ -261,7 +261,7 @@ func TestAllAroundALockWorksOnACluster(t *testing.T) {
 				writer := b.NewMutex(key, ttl, opts...)
 				wrote := make(chan error, 1)
 				go func() { wrote <- writer.Lock(ctx) }()
-				becomes(t, func() bool {
+				happens(t, func() bool {
 					late := a.NewMutex(key, ttl, append(opts, redlock.WithShared())...)
 					err := late.TryLock(ctx)
 					late.Unlock(ctx)
@@ -272,7 +272,7 @@ func TestAllAroundALockWorksOnACluster(t *testing.T) {
 				next := a.NewMutex(key, ttl, append(opts, redlock.WithShared())...)
 				read := make(chan error, 1)
 				go func() { read <- next.Lock(ctx) }()
-				becomes(t, func() bool { return listed(t, b, key)[key].Waiting == 1 }, "the reader waits in line")
+				happens(t, func() bool { return listed(t, b, key)[key].Waiting == 1 }, "the reader waits in line")
 				require.NoError(t, writer.Unlock(ctx))
 				require.NoError(t, <-read)
 				require.NoError(t, next.Unlock(ctx))

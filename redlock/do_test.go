@@ -141,9 +141,7 @@ func TestDoTellsOfALoss(t *testing.T) {
 		r.set(restart, 0, 1, 2)
 		// It is lost also if nobody has looked.
 		err := do(t.Context(), "k", ttl, func(held context.Context) error {
-			r.mu.Lock()
-			r.jump += time.Hour
-			r.mu.Unlock()
+			r.suspend(time.Hour)
 			return nil
 		})
 		require.ErrorIs(t, err, ErrLost)
@@ -307,14 +305,7 @@ func TestDoWaitsNoLongerThanItIsTold(t *testing.T) {
 		r.set(thaw, 0, 1)
 
 		// So has the wait for others to agree on how many permits there are.
-		r.set(func(m *fakeMaster) {
-			m.deny = func(args []string) string {
-				if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "{p}:permit") }) {
-					return "PERMITS others have 3"
-				}
-				return ""
-			}
-		}, 0, 1, 2)
+		r.set(othersPermits, 0, 1, 2)
 		hour, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		since := r.now()
@@ -383,6 +374,15 @@ func TestObserverIsToldWhatTheCallerOfABoundedWaitGets(t *testing.T) {
 	})
 }
 
+func othersPermits(m *fakeMaster) {
+	m.deny = func(args []string) string {
+		if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "{p}:permit") }) {
+			return "PERMITS others have 3"
+		}
+		return ""
+	}
+}
+
 // The wait for others to agree on how many permits there are is told and counted as each other.
 func TestTheWaitForAgreementIsToldOnce(t *testing.T) {
 	var told []string
@@ -397,14 +397,7 @@ func TestTheWaitForAgreementIsToldOnce(t *testing.T) {
 		}
 	}}}
 	eachDoing(t, cfg, func(t *testing.T, c *Client, r *fakeRounds, do doing) {
-		r.set(func(m *fakeMaster) {
-			m.deny = func(args []string) string {
-				if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "{p}:permit") }) {
-					return "PERMITS others have 3"
-				}
-				return ""
-			}
-		}, 0, 1, 2)
+		r.set(othersPermits, 0, 1, 2)
 		told = nil
 		time.AfterFunc(time.Second, func() { require.Equal(t, 1, c.Stats().Waiting) })
 		err := do(t.Context(), "p", ttl, nothing, WithPermits(2), WithWait(time.Minute))

@@ -238,10 +238,7 @@ func TestALossThatARelayFindsIsToldToWhoIsLeavingIt(t *testing.T) {
 		r.set(flush, 0, 1)
 		all[0].leave(t.Context())
 		all[1].has(t)
-		slow := &slowToEnd{Context: t.Context(), goesOn: make(chan struct{})}
-		all[1].KeepAlive(slow)
-		slow.armed.Store(true)
-		all[1].leave(t.Context()) // the token is out of the hold, and the lock is not released yet
+		slow := all[1].leavesSlowly(t)
 		close(judges)
 		require.ErrorIs(t, soon(t, all[0].unlocked), ErrNotHeld)
 		synctest.Wait()
@@ -298,10 +295,7 @@ func TestAReleaseBehindARelayBelievesNoSuspect(t *testing.T) {
 		r.set(flush, 2)
 		all[0].leave(t.Context())
 		all[1].has(t)
-		slow := &slowToEnd{Context: t.Context(), goesOn: make(chan struct{})}
-		all[1].KeepAlive(slow)
-		slow.armed.Store(true)
-		all[1].leave(t.Context()) // the token is out of the hold, and the lock is not released yet
+		slow := all[1].leavesSlowly(t)
 		time.Sleep(1500 * time.Microsecond)
 		require.NoError(t, soon(t, all[0].unlocked))
 		r.set(freeze, 2) // it has the repair before it
@@ -363,4 +357,13 @@ func (s *slowToEnd) Value(key any) any {
 		<-s.goesOn
 	}
 	return s.Context.Value(key)
+}
+
+// leavesSlowly has a runner leave: the token is out of the hold, and the lock is not released yet.
+func (r *runner) leavesSlowly(t *testing.T) *slowToEnd {
+	slow := &slowToEnd{Context: t.Context(), goesOn: make(chan struct{})}
+	r.KeepAlive(slow)
+	slow.armed.Store(true)
+	r.leave(t.Context())
+	return slow
 }

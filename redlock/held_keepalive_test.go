@@ -249,9 +249,7 @@ func TestLookingAtTheContextDoesNotNeedTheTimer(t *testing.T) {
 				m := taken(t, c)
 				held, _ := m.KeepAlive(t.Context())
 				require.False(t, look(held))
-				r.mu.Lock()
-				r.jump = time.Minute
-				r.mu.Unlock()
+				r.suspend(time.Minute)
 				require.True(t, look(held))
 				require.Zero(t, m.Remaining())
 				require.ErrorIs(t, m.Extend(t.Context()), ErrNotHeld)

@@ -690,8 +690,7 @@ func TestWhenARelayEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			simulated(t, 3, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
 				p := newProcesses(t, r, nil)
-				c, told := another(t, r, Config{Handovers: test.handovers})
-				p.clients, p.rounds = append(p.clients, c), append(p.rounds, told)
+				c := p.joinWith(Config{Handovers: test.handovers})
 				all := runners(t, c, 19)
 				if test.others {
 					m := p.join().NewMutex("k", ttl)
@@ -720,8 +719,7 @@ func TestWhenARelayEnds(t *testing.T) {
 func TestARelayThatIsUsedAgainKnowsNothingOfItsLastLock(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
 		p := newProcesses(t, r, nil)
-		c, told := another(t, r, Config{Handovers: 3})
-		p.clients, p.rounds = append(p.clients, c), append(p.rounds, told)
+		c := p.joinWith(Config{Handovers: 3})
 		stays := func(opts ...Option) (stayed int) {
 			all := runners(t, c, 8, opts...)
 			token := all[0].secretly()

@@ -33,12 +33,6 @@ func calls(t testing.TB, masters *redlocktest.Masters, i int, command string) in
 	return conntest.Calls(redlock.Says(t, masters, i, "INFO", "commandstats"), command)
 }
 
-// becomes waits for what the last master may do after the decision.
-func becomes(t *testing.T, cond func() bool, what string, args ...any) {
-	t.Helper()
-	require.Eventually(t, cond, busy, 5*time.Millisecond, append([]any{what}, args...)...)
-}
-
 // lockAndBack takes a lock, extends and releases it.
 func lockAndBack(t *testing.T, c *redlock.Client) {
 	t.Helper()
@@ -64,9 +58,9 @@ func TestNativeCommandsAreUsedWhereTheyAre(t *testing.T) {
 			for n := 1; n <= 2; n++ {
 				lockAndBack(t, client)
 				for i := range 3 {
-					becomes(t, func() bool { return calls(t, masters, i, native) == n*c.native }, "master %d has released it", i)
-					becomes(t, func() bool { return calls(t, masters, i, "EVALSHA") == n*c.scripts }, "master %d was sent scripts", i)
-					becomes(t, func() bool {
+					happens(t, func() bool { return calls(t, masters, i, native) == n*c.native }, "master %d has released it", i)
+					happens(t, func() bool { return calls(t, masters, i, "EVALSHA") == n*c.scripts }, "master %d was sent scripts", i)
+					happens(t, func() bool {
 						witness, err := masters.Do(i, "GET", "{}:since")
 						return err == nil && strings.Contains(fmt.Sprint(witness), "used")
 					}, "master %d has its witness", i)
@@ -114,8 +108,8 @@ func TestSeveralKeysAreTakenByTheNativeCommand(t *testing.T) {
 				require.NoError(t, m.Unlock(t.Context()))
 			}
 			for i := range 3 {
-				becomes(t, func() bool { return calls(t, masters, i, "EVALSHA") >= c.scripts }, "master %d was sent scripts", i)
-				becomes(t, func() bool { return calls(t, masters, i, "MSETEX") == c.native }, "master %d was sent MSETEX", i)
+				happens(t, func() bool { return calls(t, masters, i, "EVALSHA") >= c.scripts }, "master %d was sent scripts", i)
+				happens(t, func() bool { return calls(t, masters, i, "MSETEX") == c.native }, "master %d was sent MSETEX", i)
 				if !c.forbidden {
 					require.Equal(t, c.scripts, calls(t, masters, i, "EVALSHA"))
 				}
@@ -137,7 +131,7 @@ func TestServersCanBeMixed(t *testing.T) {
 	c, err := redlock.Open(t.Context(), redlock.Config{Masters: append(mine.Addrs(), theirs.Addrs()...), RoundTimeout: busy, DialTimeout: busy})
 	require.NoError(t, err)
 	defer c.Close()
-	becomes(t, func() bool {
+	happens(t, func() bool {
 		up := 0
 		for _, m := range c.Stats().Masters {
 			if m.Phase == "up" {
@@ -149,9 +143,9 @@ func TestServersCanBeMixed(t *testing.T) {
 	for range 10 {
 		lockAndBack(t, c)
 	}
-	becomes(t, func() bool { return calls(t, theirs, 0, "EVALSHA") == 20 || calls(t, theirs, 0, native) == 10 }, "the other server has taken part")
+	happens(t, func() bool { return calls(t, theirs, 0, "EVALSHA") == 20 || calls(t, theirs, 0, native) == 10 }, "the other server has taken part")
 	for i := range 2 {
-		becomes(t, func() bool { return calls(t, mine, i, native) == 10 }, "master %d has taken part", i)
+		happens(t, func() bool { return calls(t, mine, i, native) == 10 }, "master %d has taken part", i)
 		require.Zero(t, calls(t, mine, i, "EVALSHA"))
 	}
 }
@@ -180,7 +174,7 @@ func TestNativeCommandsMeanWhatTheScriptsMean(t *testing.T) {
 	t.Run("a key that was lost is set again", func(t *testing.T) {
 		m := taken(t)
 		do(t, 1, "DEL", t.Name())
-		becomes(t, func() bool { // where an extension was told in time that it is gone
+		happens(t, func() bool { // where an extension was told in time that it is gone
 			v, err := masters.Do(1, "TYPE", t.Name())
 			return m.Extend(t.Context()) == nil && err == nil && v == "string"
 		}, "master 1 has it again")
@@ -193,7 +187,7 @@ func TestNativeCommandsMeanWhatTheScriptsMean(t *testing.T) {
 		}
 		require.NoError(t, m.Extend(t.Context()))
 		for i := range 3 {
-			becomes(t, func() bool { v, err := masters.Do(i, "PTTL", t.Name()); return err == nil && v.(int64) > 20000 }, "master %d", i)
+			happens(t, func() bool { v, err := masters.Do(i, "PTTL", t.Name()); return err == nil && v.(int64) > 20000 }, "master %d", i)
 		}
 		require.NoError(t, m.Unlock(t.Context()))
 	})

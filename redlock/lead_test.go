@@ -288,9 +288,7 @@ func TestALeaderLooksAtTheClockItself(t *testing.T) {
 				return nil
 			}
 			require.NoError(t, ctx.Err())
-			r.mu.Lock()
-			r.jump += 2 * time.Hour
-			r.mu.Unlock()
+			r.suspend(2 * time.Hour)
 			require.ErrorIs(t, ctx.Err(), context.Canceled)
 			require.ErrorIs(t, context.Cause(ctx), ErrLost)
 			return nil

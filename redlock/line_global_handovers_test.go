@@ -18,8 +18,7 @@ func TestManyGoroutinesHaveNoMoreTurnsThanHandovers(t *testing.T) {
 			work := relayTurn / time.Duration(most+1) // its turn lasts for so many
 			simulated(t, 5, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
 				p := newProcesses(t, r, nil)
-				crowd, told := another(t, r, Config{Handovers: handovers})
-				p.clients, p.rounds = append(p.clients, crowd), append(p.rounds, told)
+				crowd := p.joinWith(Config{Handovers: handovers})
 				others := []*Client{p.join(), p.join()}
 				ctx, cancel := context.WithCancel(t.Context())
 				var had []int
@@ -80,8 +79,7 @@ func TestManyGoroutinesHaveNoMoreTurnsThanHandovers(t *testing.T) {
 func TestWhoAlwaysHandsOverComesToAnEnd(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
 		p := newProcesses(t, r, nil)
-		crowd, told := another(t, r, Config{Handovers: -1})
-		p.clients, p.rounds = append(p.clients, crowd), append(p.rounds, told)
+		crowd := p.joinWith(Config{Handovers: -1})
 		p.join()
 		m := crowd.NewMutex("k", time.Hour)
 		require.NoError(t, m.Lock(t.Context()))

@@ -57,8 +57,10 @@ func newProcesses(t *testing.T, r *fakeRounds, holder *Mutex) *processes {
 }
 
 // join adds a process.
-func (p *processes) join() *Client {
-	c, told := another(p.t, p.r, Config{})
+func (p *processes) join() *Client { return p.joinWith(Config{}) }
+
+func (p *processes) joinWith(cfg Config) *Client {
+	c, told := another(p.t, p.r, cfg)
 	p.clients, p.rounds = append(p.clients, c), append(p.rounds, told)
 	return c
 }
@@ -295,19 +297,10 @@ func TestNobodyStallsWhenTheQueueMasterFails(t *testing.T) {
 	}
 }
 
-func denyQueues(args []string) string {
-	if args[0] != "SET" && args[1] == kind.EnterScript.Hash {
-		return "NOPERM this user has no permissions to access one of the keys used as arguments"
-	}
-	return ""
-}
-
-func wrongQueueKeys(args []string) string {
-	if args[0] != "SET" && args[1] == kind.EnterScript.Hash {
-		return "WRONGTYPE Operation against a key holding the wrong kind of value"
-	}
-	return ""
-}
+var (
+	denyQueues     = denyScript(kind.EnterScript.Hash, "NOPERM this user has no permissions to access one of the keys used as arguments")
+	wrongQueueKeys = denyScript(kind.EnterScript.Hash, "WRONGTYPE Operation against a key holding the wrong kind of value")
+)
 
 // A master that refuses queues is asked once a minute, whoever waits.
 func TestMasterThatRefusesQueuesIsNotAskedAgain(t *testing.T) {

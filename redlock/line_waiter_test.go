@@ -2,10 +2,7 @@ package redlock
 
 import (
 	"context"
-	"io"
-	"net"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,10 +36,9 @@ func TestWaiterLearnsOfAReleaseByAFailedTryLock(t *testing.T) {
 // The network has become slow since its round trips were measured.
 func TestWaiterGetsALockWhenMastersHaveBecomeSlow(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 1)
+	masters := redlocktest.Start(t, 1, redlocktest.WithLinks())
 	holder := opened(t, masters.Addrs(), nil)
-	slow := &slowdown{to: masters.Addr(0)}
-	waiter := openedWith(t, Config{Masters: []string{slow.listen(t)}, StallTime: time.Minute})
+	waiter := openedWith(t, Config{Masters: masters.Addrs(), StallTime: time.Minute})
 	for range 20 {
 		m := waiter.NewMutex("other", 30*time.Second)
 		require.NoError(t, m.TryLock(t.Context()))
@@ -50,63 +46,10 @@ func TestWaiterGetsALockWhenMastersHaveBecomeSlow(t *testing.T) {
 	}
 	m := holder.NewMutex("k", 30*time.Second)
 	require.NoError(t, m.TryLock(t.Context()))
-	slow.by.Store(int64(60 * time.Millisecond))
+	masters.Delay(0, 30*time.Millisecond)
 	done := parked(t, waiter, "k")
 	require.NoError(t, m.Unlock(t.Context()))
 	comes(t, done)
-}
-
-// A slowdown is a proxy that holds back what a master answers.
-type slowdown struct {
-	to string
-	by atomic.Int64
-}
-
-func (s *slowdown) listen(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	var wg sync.WaitGroup
-	t.Cleanup(func() { l.Close(); wg.Wait() })
-	wg.Go(func() {
-		for {
-			in, err := l.Accept()
-			if err != nil {
-				return
-			}
-			out, err := net.Dial("tcp", s.to)
-			if err != nil {
-				in.Close()
-				continue
-			}
-			// From one TCPConn to the other it would splice through a pipe that
-			// stays open until the garbage collector has been there twice.
-			wg.Go(func() { io.Copy(out, struct{ io.Reader }{in}); out.Close() })
-			type chunk struct {
-				at    time.Time
-				bytes []byte
-			}
-			chunks := make(chan chunk, 1024)
-			wg.Go(func() {
-				defer close(chunks)
-				for {
-					b := make([]byte, 4096)
-					n, err := out.Read(b)
-					if err != nil {
-						return
-					}
-					chunks <- chunk{time.Now().Add(time.Duration(s.by.Load())), b[:n]}
-				}
-			})
-			wg.Go(func() {
-				for c := range chunks {
-					time.Sleep(time.Until(c.at)) // how slow it is
-					in.Write(c.bytes)
-				}
-				in.Close()
-			})
-		}
-	})
-	return l.Addr().String()
 }
 
 // sleeps has the waiter of a watch sleep again and again, until the test ends. It returns what says

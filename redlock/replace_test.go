@@ -160,13 +160,7 @@ func TestReplacedMasterUnderLoad(t *testing.T) {
 		cfg.Observers = phases[i].observer()
 		clients = append(clients, openConfig(t, cfg))
 	}
-	kept := clients[0].NewMutex("kept", fightTTL)
-	require.NoError(t, kept.TryLock(t.Context()))
-	redlock.Confirmed(t, kept)
-	alive, stop := kept.KeepAlive(t.Context())
-	defer stop()
-	f := newFight(t, fightTTL, clients...)
-	f.goesOn("at first")
+	kept, alive, f := keptInAFight(t, clients)
 	masters.Kill(2)
 	f.goesOn("while a master is gone")
 	list := []string{masters.Addr(0), masters.Addr(1), masters.Addr(3)}
@@ -203,13 +197,7 @@ func TestAMasterWhoseMachineIsGoneIsReplaced(t *testing.T) {
 	for range 2 {
 		clients = append(clients, openUp(t, cfg))
 	}
-	kept := clients[0].NewMutex("kept", fightTTL)
-	require.NoError(t, kept.TryLock(t.Context()))
-	redlock.Confirmed(t, kept)
-	alive, stop := kept.KeepAlive(t.Context())
-	defer stop()
-	f := newFight(t, fightTTL, clients...)
-	f.goesOn("at first")
+	kept, alive, f := keptInAFight(t, clients)
 	gone := masters.Addr(2)
 	masters.Kill(2)
 	conntest.UnreachableAt(t, netip.MustParseAddrPort(gone))
@@ -233,6 +221,19 @@ func TestAMasterWhoseMachineIsGoneIsReplaced(t *testing.T) {
 	f.goesOn("by the newcomer's vote")
 	f.end()
 	require.NoError(t, context.Cause(alive))
+}
+
+// keptInAFight has the first of some clients keep a lock while all of them fight for others.
+func keptInAFight(t *testing.T, clients []*redlock.Client) (*redlock.Mutex, context.Context, *fight) {
+	t.Helper()
+	kept := clients[0].NewMutex("kept", fightTTL)
+	require.NoError(t, kept.TryLock(t.Context()))
+	redlock.Confirmed(t, kept)
+	alive, stop := kept.KeepAlive(t.Context())
+	t.Cleanup(stop)
+	f := newFight(t, fightTTL, clients...)
+	f.goesOn("at first")
+	return kept, alive, f
 }
 
 // isGiven waits until a renewal has given the lock to the newcomer: before that, another master that ends takes it away.
@@ -362,13 +363,7 @@ func TestNameThatLeadsElsewhereUnderLoad(t *testing.T) {
 			for range 3 {
 				clients = append(clients, openUp(t, cfg))
 			}
-			kept := clients[0].NewMutex("kept", fightTTL)
-			require.NoError(t, kept.TryLock(t.Context()))
-			redlock.Confirmed(t, kept)
-			alive, stop := kept.KeepAlive(t.Context())
-			defer stop()
-			f := newFight(t, fightTTL, clients...)
-			f.goesOn("at first")
+			_, alive, f := keptInAFight(t, clients)
 			masters.Kill(2)
 			f.goesOn("while a master is gone")
 			set("m2."+durable+".test", hosts[3].Addr())

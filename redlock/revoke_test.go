@@ -288,7 +288,7 @@ func TestRevokeOfAMinority(t *testing.T) {
 		held, stop := m.KeepAlive(t.Context())
 		defer stop()
 		operator, _ := another(t, r, Config{})
-		r.set(func(m *fakeMaster) { m.deny = denyScript(kind.RevokeScript.Hash) }, 2, 3, 4)
+		r.set(func(m *fakeMaster) { m.deny = denyScript(kind.RevokeScript.Hash, "NOPERM not now") }, 2, 3, 4)
 		err := operator.Revoke(t.Context(), "k", why)
 		require.ErrorIs(t, err, ErrNoQuorum)
 		require.NotErrorIs(t, err, ErrRevoked)
@@ -344,10 +344,10 @@ func requireHolder(t *testing.T, c *Client, m *Mutex, revoked bool) {
 	require.Equal(t, revoked, info.Holders[0].Revoked)
 }
 
-func denyScript(hash string) func([]string) string {
+func denyScript(hash, text string) func([]string) string {
 	return func(args []string) string {
 		if len(args) > 1 && args[1] == hash {
-			return "NOPERM not now"
+			return text
 		}
 		return ""
 	}
