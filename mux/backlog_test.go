@@ -70,20 +70,3 @@ func TestBacklogOfAHungMasterIsBounded(t *testing.T) {
 	})
 	require.Zero(t, keysOn(t, masters, 2))
 }
-
-// A backlog that is over must not go on refusing what comes.
-func TestMajorityThatHadABacklogServesAgain(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 1)
-	m := open(t, mux.Config{Masters: masters.Addrs(), StallTime: time.Hour})
-	masters.Pause(0)
-	fill(m)
-	m.Send(release("k", "t"))
-	masters.Resume(0)
-	eventually(t, "all is answered", func() bool { return m.Masters()[0].Owed == 0 })
-	op := acquire("other", "t")
-	eventually(t, "an operation is won again", func() bool {
-		require.NoError(t, m.Do(t.Context(), op))
-		return granted(op)
-	})
-}

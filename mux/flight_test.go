@@ -11,7 +11,7 @@ import (
 	"github.com/redburst/redburst/redlock/redlocktest"
 )
 
-// Many small debts leave no memory in use behind them either.
+// Many small debts leave no memory in use behind them either. They are more than may be queued at once.
 func TestFlightsOfAnOutageAreGivenBack(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
 	m := open(t, mux.Config{Masters: masters.Addrs()})
@@ -26,4 +26,9 @@ func TestFlightsOfAnOutageAreGivenBack(t *testing.T) {
 	waitUp(t, m, 1)
 	eventually(t, "nothing is owed", func() bool { s := m.Masters()[0]; return s.Debts == 0 && s.Owed == 0 })
 	require.Less(t, int64(heap()-before), int64(4<<20))
+	op := acquire("other", "t")
+	eventually(t, "an operation is won again", func() bool {
+		require.NoError(t, m.Do(t.Context(), op))
+		return granted(op)
+	})
 }

@@ -225,25 +225,7 @@ func TestNilContextLeavesTheOpUsable(t *testing.T) {
 	require.Panics(t, func() { mux.Open(none, mux.Config{Masters: []string{f.addr()}}) })
 }
 
-// A panic of a VerdictFunc does not leave the Mux locked.
-func TestPanicOfAVerdictLeavesTheMuxUsable(t *testing.T) {
-	t.Parallel()
-	f := newFake(t, "steady", steady(0))
-	m, err := mux.Open(t.Context(), patiently(mux.Config{Masters: []string{f.addr()}}))
-	require.NoError(t, err)
-	op := vote("a")
-	op.Verdict = func(resp.Value) mux.Verdict { panic("verdict") }
-	func() {
-		defer func() { recover() }()
-		m.Do(context.Background(), op)
-	}()
-	decided := make(chan error, 1)
-	go func() { decided <- m.Do(context.Background(), vote("b")) }()
-	conntest.Soon(t, "the next operation is decided", decided)
-	m.Close()
-}
-
-// Nor does the panic of a hook, which runs on the goroutine of whoever drives.
+// A panic of a hook, which runs on the goroutine of whoever drives, does not leave the Mux locked.
 func TestPanicOfAHookLeavesTheMuxUsable(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, "pushing", func() script {

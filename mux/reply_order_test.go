@@ -42,17 +42,22 @@ func TestOnReplyIsInTheOrderOfThePushes(t *testing.T) {
 	})
 }
 
-// A panic of OnReply is the master's failed vote, and no more.
-func TestPanicOfOnReply(t *testing.T) {
+// A panic of OnReply, or of a VerdictFunc, is the master's failed vote, and no more.
+func TestPanicOfWhoReadsAReply(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, "m", steady(0))
 	m := open(t, mux.Config{Masters: []string{f.addr()}})
 	waitUp(t, m, 1)
-	op := vote("x")
-	op.OnReply = func(int, resp.Value) { panic("the reply") }
-	require.NoError(t, m.Do(t.Context(), op))
-	require.ErrorContains(t, op.Votes[0].Err, "the reply")
-	op = vote("x")
-	require.NoError(t, m.Do(t.Context(), op))
-	require.True(t, granted(op))
+	for _, panics := range []func(op *mux.Op){
+		func(op *mux.Op) { op.OnReply = func(int, resp.Value) { panic("the user's") } },
+		func(op *mux.Op) { op.Verdict = func(resp.Value) mux.Verdict { panic("the user's") } },
+	} {
+		op := vote("x")
+		panics(op)
+		require.NoError(t, m.Do(t.Context(), op))
+		require.ErrorContains(t, op.Votes[0].Err, "the user's")
+		op = vote("x")
+		require.NoError(t, m.Do(t.Context(), op))
+		require.True(t, granted(op))
+	}
 }

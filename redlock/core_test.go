@@ -143,17 +143,19 @@ func TestDoOfAContextThatEndsAsTheLockIsTaken(t *testing.T) {
 	mine := errors.New("mine")
 	var cancel context.CancelCauseFunc
 	observer := onEvent(EventRound, func(_ *Event) { cancel(mine) })
-	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
-		var ctx context.Context
-		ctx, cancel = context.WithCancelCause(t.Context())
-		err := c.Do(ctx, "k", ttl, func(context.Context) error { t.Error("it runs"); return nil })
-		require.ErrorIs(t, err, mine)
-		require.ErrorIs(t, err, context.Canceled)
-		require.NotErrorIs(t, err, ErrLost)
-		var round *RoundError
-		require.ErrorAs(t, err, &round)
-		r.gone(t, 10*time.Millisecond)
-	})
+	for _, opts := range [][]Option{nil, {WithMinHold(least)}} {
+		simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+			var ctx context.Context
+			ctx, cancel = context.WithCancelCause(t.Context())
+			err := c.Do(ctx, "k", ttl, func(context.Context) error { t.Error("it runs"); return nil }, opts...)
+			require.ErrorIs(t, err, mine)
+			require.ErrorIs(t, err, context.Canceled)
+			require.NotErrorIs(t, err, ErrLost)
+			var round *RoundError
+			require.ErrorAs(t, err, &round)
+			r.gone(t, 10*time.Millisecond, "nothing was done in this period")
+		})
+	}
 }
 
 // A master that does not know a script, and says so too late, is not sent the text: what undoes it has

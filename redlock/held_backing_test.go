@@ -318,19 +318,6 @@ func TestTheSecondsErrorIsAskedUnderNoLock(t *testing.T) {
 	})
 }
 
-func TestALockThatIsCutSaysWhatTheSecondSaid(t *testing.T) {
-	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		s := newOther(700 * time.Millisecond)
-		s.down = errors.New("other: unavailable")
-		m := c.NewMutex("k", ttl, WithSecond(s))
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
-		err := m.Lock(ctx)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorIs(t, err, ErrSecond)
-	})
-}
-
 func TestALockThatAwaitsItsSecondHasNothingRemaining(t *testing.T) {
 	t.Parallel()
 	c, _ := newFake(t, 1, Config{})

@@ -57,20 +57,6 @@ func TestAScriptThatIsNotKnownIsNoLoss(t *testing.T) {
 	})
 }
 
-// An Unlock whose shared round runs out of time says so of each master that has not answered.
-func TestASharedRoundThatIsLateSaysHowLongItHad(t *testing.T) {
-	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		all := runners(t, c, 1)
-		r.set(freeze, 0, 1)
-		all[0].leave(t.Context())
-		var e *RoundError
-		require.ErrorAs(t, soon(t, all[0].unlocked), &e)
-		require.ErrorIs(t, e, ErrNoQuorum)
-		require.Equal(t, all[0].spec().Timeout, e.limit)
-		r.set(thaw, 0, 1)
-	})
-}
-
 // The next holder's Extend sets the lock again where it is gone. The round that confirms the Unlock before it must not
 // take that for the lock that was there.
 func TestAnExtendOfTheNextHolderHidesNoLoss(t *testing.T) {

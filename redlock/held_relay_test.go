@@ -447,7 +447,10 @@ func TestARelayWithoutAQuorumEnds(t *testing.T) {
 		r.set(freeze, 0, 1)
 		all[0].leave(t.Context())
 		all[1].has(t)
-		require.ErrorIs(t, soon(t, all[0].unlocked), ErrNoQuorum)
+		var e *RoundError
+		require.ErrorAs(t, soon(t, all[0].unlocked), &e)
+		require.ErrorIs(t, e, ErrNoQuorum)
+		require.Equal(t, all[0].spec().Timeout, e.limit, "each master that has not answered was late by it")
 		require.Positive(t, all[1].Remaining())
 		r.set(thaw, 0, 1)
 		token := all[1].secretly()

@@ -573,25 +573,6 @@ func TestAMutexGivesBackWhatWasHandedOverToIt(t *testing.T) {
 	}
 }
 
-// The permit that was freed in this process is the one that the head of the queue tries.
-func TestNoWakeUpOfAPermitIsLost(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	clients := []*Client{opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)}
-	const k = 3
-	held := takenPermits(t, clients[0], "k", k, k)
-	for i := range 200 {
-		done := make(chan error, 1)
-		next := clients[i%2].NewMutex("k", 30*time.Second, WithPermits(k))
-		go func() { done <- next.Lock(context.Background()) }()
-		for begun := time.Now(); time.Since(begun) < time.Duration(i)*3*time.Microsecond; {
-		}
-		require.NoError(t, held[i%k].Unlock(t.Context()))
-		comes(t, done)
-		held[i%k] = next
-	}
-}
-
 func TestHoldersOfPermits(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)

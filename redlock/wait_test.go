@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -70,22 +71,28 @@ func TestWaiterIsNotifiedByTheMasters(t *testing.T) {
 	}
 }
 
-// The key vanishes between the refusal and the look, or at any other moment.
+// The key vanishes between the refusal and the look, or at any other moment. The permit that was freed in this process is the
+// one that the head of the queue tries.
 func TestNoWakeUpIsLost(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	holder, waiter := openOn(t, masters, nil), openOn(t, masters, nil)
-	for k := range 300 {
-		m := holder.NewMutex("k", 30*time.Second)
-		require.NoError(t, m.Lock(t.Context()))
-		done := make(chan error, 1)
-		w := waiter.NewMutex("k", 30*time.Second)
-		go func() { done <- w.Lock(context.Background()) }()
-		for begun := time.Now(); time.Since(begun) < time.Duration(k)*2*time.Microsecond; {
+	clients := []*redlock.Client{openOn(t, masters, nil), openOn(t, masters, nil)}
+	for n, opts := range map[int][]redlock.Option{1: nil, 3: {redlock.WithPermits(3)}} {
+		var held []*redlock.Mutex
+		for range n {
+			held = append(held, clients[1].NewMutex(fmt.Sprint(n), 30*time.Second, opts...))
+			require.NoError(t, held[len(held)-1].TryLock(t.Context()))
 		}
-		require.NoError(t, m.Unlock(t.Context()))
-		require.NoError(t, conntest.Soon(t, "the waiter has the lock", done))
-		require.NoError(t, w.Unlock(t.Context()))
+		for i := range 300 {
+			done := make(chan error, 1)
+			next := clients[i%2].NewMutex(fmt.Sprint(n), 30*time.Second, opts...)
+			go func() { done <- next.Lock(context.Background()) }()
+			for begun := time.Now(); time.Since(begun) < time.Duration(i)*2*time.Microsecond; {
+			}
+			require.NoError(t, held[i%n].Unlock(t.Context()))
+			require.NoError(t, conntest.Soon(t, "the waiter has the lock", done))
+			held[i%n] = next
+		}
 	}
 }
 

@@ -78,13 +78,16 @@ func TestStatusSaysWhyItCannotListReaders(t *testing.T) {
 	}
 }
 
-func TestAFrozenMasterHoldsStatusUpForTheDialTimeoutOnly(t *testing.T) {
+func TestAFrozenMasterHoldsNobodyUpForMoreThanTheDialTimeout(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Embedded(t, 3)
 	masters.Pause(1)
 	exit, stdout, _ := do(t, []string{mastersEnv(masters)}, "status", "--dial-timeout", "2s", "k")
 	require.Equal(t, exitNo, exit)
 	require.Contains(t, stdout, "timeout")
+	exit, d := diagnosed(t, []string{mastersEnv(masters)}, "--dial-timeout", "2s")
+	require.Equal(t, exitNo, exit)
+	requireFinding(t, d, wrong, "does not answer", masters.Addr(1))
 }
 
 // Each command that meets a key of another type calls it a key that is no lock, and leaves it alone.

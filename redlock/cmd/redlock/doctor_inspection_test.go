@@ -59,12 +59,3 @@ func TestDoctorExaminesEmbeddedMasters(t *testing.T) {
 		require.NotNil(t, m.ClockRate)
 	}
 }
-
-func TestAFrozenMasterHoldsTheDoctorUpForTheDialTimeoutOnly(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Embedded(t, 3)
-	masters.Pause(1)
-	exit, d := diagnosed(t, []string{mastersEnv(masters)}, "--dial-timeout", "2s")
-	require.Equal(t, exitNo, exit)
-	requireFinding(t, d, wrong, "does not answer", masters.Addr(1))
-}

@@ -188,16 +188,16 @@ func TestTheNextHolderKeepsItsLock(t *testing.T) {
 	}
 }
 
-func TestReleaseWithoutAMajority(t *testing.T) {
+func TestReleaseAndRevokeWithoutAMajority(t *testing.T) {
 	t.Parallel()
 	masters, env := started(t, 3)
 	_, token := holds(t, env, "k")
 	masters.Kill(0)
 	masters.Kill(1)
-	status, _, _ := do(t, env, "release", "--token", token, "k")
-	require.Equal(t, exitNoQuorum, status)
-	status, _, _ = do(t, env, "release", "--token", "another", "k")
-	require.Equal(t, exitNoQuorum, status)
+	for _, args := range [][]string{{"revoke", "--reason", "why", "--token", token}, {"release", "--token", token}, {"release", "--token", "another"}} {
+		status, _, _ := do(t, env, append(args, "k")...)
+		require.Equal(t, exitNoQuorum, status)
+	}
 }
 
 func TestForceIsForWhoeverCanAnswer(t *testing.T) {

@@ -284,16 +284,6 @@ func TestWhatIsLeftThereIsNotRevoked(t *testing.T) {
 	require.Contains(t, stdout, "k: plain, free: 1 of 3 masters name left by ")
 }
 
-func TestRevokeWithoutAMajority(t *testing.T) {
-	t.Parallel()
-	masters, env := started(t, 3)
-	_, token := holds(t, env, "k")
-	masters.Kill(0)
-	masters.Kill(1)
-	status, _, _ := do(t, env, "revoke", "--token", token, "--reason", "why", "k")
-	require.Equal(t, exitNoQuorum, status)
-}
-
 // Its tombstones keep others out until it lets go, but no longer than its keys would have.
 func TestRunSaysWhetherAnotherCouldHaveARevokedLock(t *testing.T) {
 	t.Parallel()
