@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
-	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -528,8 +527,7 @@ func TestTheEndOfAWaitCutsNoAttemptShort(t *testing.T) {
 // On real masters, each kind of lock: a split is resolved by who has the first master's vote, and by nobody else.
 func TestASplitOfEachKind(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 3)
 	first := c.round.Mux.Leading(1<<3 - 1)
 	others := []int{(first + 1) % 3, (first + 2) % 3}
 	for name, k := range map[string]struct {

@@ -39,8 +39,7 @@ func allocs(f func()) float64 {
 }
 
 func TestSteadyStateAllocatesNothing(t *testing.T) {
-	masters := redlocktest.Start(t, 5)
-	client := openOn(t, masters, nil)
+	_, client := started(t, 5)
 	cancellable, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	must := func(err error) {
@@ -108,8 +107,7 @@ func TestObserversAllocateNothing(t *testing.T) {
 }
 
 func TestRefusalAllocatesLittle(t *testing.T) {
-	masters := redlocktest.Start(t, 5)
-	client := openOn(t, masters, nil)
+	_, client := started(t, 5)
 	ctx := context.Background()
 	require.NoError(t, client.NewMutex("k", time.Hour).TryLock(ctx))
 	m := client.NewMutex("k", time.Hour)

@@ -382,8 +382,7 @@ func TestComingFromChosenValues(t *testing.T) {
 // Redisson keeps a lock as a hash, with a field for each thread that has it.
 func TestComingFromRedisson(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := openOn(t, masters, nil)
+	masters, c := started(t, 3)
 	all := func(args ...string) {
 		t.Helper()
 		for i := range masters.N() {
@@ -420,8 +419,7 @@ func TestComingFromRedisson(t *testing.T) {
 // A client that knows one of three masters has one vote, so nothing is between it and us.
 func TestComingFromOneOfTheMastersExcludesNobody(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := openOn(t, masters, nil)
+	masters, c := started(t, 3)
 	redlock.Says(t, masters, 0, "SET", "k", "theirs", "NX", "PX", "30000")
 	m := c.NewMutex("k", long)
 	require.NoError(t, m.TryLock(t.Context()))
@@ -478,8 +476,7 @@ func TestComingFromAnotherLockInThreeVersions(t *testing.T) {
 // node-redlock takes several resources in one script, with one value.
 func TestComingFromNodeRedlock(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := openOn(t, masters, nil)
+	masters, c := started(t, 3)
 	// each runs a script on all masters, with the keys "k" and "l". It returns how many have said 2.
 	each := func(script string, args ...string) (n int) {
 		t.Helper()
@@ -544,8 +541,7 @@ func TestComingFromNodeRedlockItsOwnKeysAreInItsWay(t *testing.T) {
 // What reads the key by GET or GETRANGE before it sets it fails while our readers hold the lock, and leaves them alone.
 func TestComingFromScriptsThatReadTheKey(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 1)
-	c := openOn(t, masters, nil)
+	masters, c := started(t, 1)
 	reader := c.NewMutex("k", long, redlock.WithShared())
 	require.NoError(t, reader.TryLock(t.Context()))
 	for name, script := range map[string]string{
@@ -574,8 +570,7 @@ func TestComingFromDistLock(t *testing.T) {
 // Symfony keeps a sorted set of tokens, and the times at which they end. A writer is one more member.
 func TestComingFromSymfony(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 1)
-	c := openOn(t, masters, nil)
+	masters, c := started(t, 1)
 	save := func() bool {
 		v := redlock.Says(t, masters, 0, "EVAL", `
 if redis.call("TYPE", KEYS[1]).ok == "string" then return 0 end

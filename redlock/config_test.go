@@ -15,8 +15,7 @@ import (
 // The first attempt of a new client does not fail because its connections are under way.
 func TestTheFirstAttemptWaitsForTheConnections(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	before := openWith(t, masters, redlock.Config{})
+	masters, before := started(t, 3)
 	used(t, before, time.Minute)
 	for _, down := range []int{-1, 2} {
 		if down >= 0 {

@@ -11,7 +11,6 @@ import (
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/round"
 	"github.com/redburst/redburst/redlock/internal/script"
-	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -119,8 +118,7 @@ func TestEndOfAContextHidesNoLoss(t *testing.T) {
 // On real masters, with a budget of a microsecond to a millisecond.
 func TestShortBudgetIsNoLackOfAQuorum(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	_, c := started(t, 3)
 	ended := 0
 	for budget := time.Microsecond; budget < time.Millisecond; budget += 5 * time.Microsecond {
 		ctx, cancel := context.WithTimeout(t.Context(), budget)

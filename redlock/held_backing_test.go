@@ -14,7 +14,6 @@ import (
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/round"
-	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -198,8 +197,7 @@ func TestDoWaitsForASecondNoLongerThanItMay(t *testing.T) {
 }
 
 func TestCloseLeavesNoKeyOfWhoWaitsForTheSecond(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := openedWith(t, Config{Masters: masters.Addrs()})
+	masters, c := started(t, 3)
 	s := newOther(time.Millisecond)
 	l, err := s.TryLock(t.Context(), "k")
 	require.NoError(t, err)

@@ -54,8 +54,7 @@ func (nosy) Error() string   { return "nosy" }
 func (e nosy) Is(error) bool { e.ask(); return false }
 
 func TestTheSecondsErrorIsNotAskedWithTheMuxLocked(t *testing.T) {
-	masters := redlocktest.Start(t, 1)
-	c := openedWith(t, Config{Masters: masters.Addrs()})
+	_, c := started(t, 1)
 	s := newOther(0)
 	s.refusal = nosy{func() { c.Stats() }}
 	m := c.NewMutex("k", time.Minute, WithSecond(s))

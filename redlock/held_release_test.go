@@ -103,8 +103,7 @@ func TestAReleaseGoesOutWhereItsScriptWasForgotten(t *testing.T) {
 // The writer that follows readers, and the readers that follow it.
 func TestReadersAndWritersFollowARelease(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := openedWith(t, Config{Masters: masters.Addrs()})
+	_, c := started(t, 3)
 	writer := c.NewMutex("k", time.Minute)
 	readers := []*Mutex{c.NewMutex("k", time.Minute, WithShared()), c.NewMutex("k", time.Minute, WithShared())}
 	for range 100 {

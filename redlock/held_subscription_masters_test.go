@@ -84,8 +84,7 @@ func TestMastersNotifyOfALoss(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			masters := redlocktest.Start(t, 5)
-			client := openOn(t, masters, nil)
+			masters, client := started(t, 5)
 			for _, change := range [][]string{{"DEL", c.key}, {"SET", c.key, "another's"}, {"FLUSHALL"}} {
 				m := client.NewMutex("k", neverRenewed, c.opts...)
 				require.NoError(t, m.TryLock(t.Context()))
@@ -102,8 +101,7 @@ func TestMastersNotifyOfALoss(t *testing.T) {
 
 func TestMastersNotifyOfWhatAMinorityHasLost(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 5)
-	client := openOn(t, masters, nil)
+	masters, client := started(t, 5)
 	m := client.NewMutex("k", neverRenewed)
 	require.NoError(t, m.TryLock(t.Context()))
 	redlock.Confirmed(t, m) // or those that are left are too few
@@ -123,8 +121,7 @@ func TestMastersNotifyOfWhatAMinorityHasLost(t *testing.T) {
 // reply and push.
 func TestMastersNotifyOfOwnWritesInVain(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	client := openOn(t, masters, nil)
+	masters, client := started(t, 3)
 	const ttl = 10 * time.Second
 	m := client.NewMutex("k", ttl, redlock.WithFence())
 	require.NoError(t, m.TryLock(t.Context()))

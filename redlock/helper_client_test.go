@@ -40,6 +40,13 @@ func opened(t *testing.T, addrs []string, observer []Observer) *Client {
 	return openedWith(t, Config{Masters: addrs, Observers: observer})
 }
 
+// started returns masters that were just started, and a client of theirs.
+func started(t *testing.T, n int) (*redlocktest.Masters, *Client) {
+	t.Helper()
+	masters := redlocktest.Start(t, n)
+	return masters, opened(t, masters.Addrs(), nil)
+}
+
 // onEvent returns an Observer that is told of events of one kind.
 func onEvent(kind EventKind, tell func(e *Event)) []Observer {
 	return []Observer{func(_ context.Context, e *Event) {

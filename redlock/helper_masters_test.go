@@ -57,6 +57,13 @@ func openOn(t testing.TB, masters *redlocktest.Masters, observer []redlock.Obser
 	return openWith(t, masters, redlock.Config{Observers: observer})
 }
 
+// started returns masters that were just started, and a client of theirs.
+func started(t *testing.T, n int) (*redlocktest.Masters, *redlock.Client) {
+	t.Helper()
+	masters := redlocktest.Start(t, n)
+	return masters, openOn(t, masters, nil)
+}
+
 // busy is how long a round or a dial may take in a test, and how long a master may be
 // silent: a machine that is busy is no failure.
 const busy = 10 * time.Second

@@ -8,7 +8,6 @@ import (
 
 	"github.com/redburst/redburst/redlock/internal/census"
 	"github.com/redburst/redburst/redlock/internal/defaults"
-	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -84,8 +83,7 @@ func TestSinceWhenIsSaidOfAHolderWithAFenceAlone(t *testing.T) {
 // Who is in the way may be readers, whatever another master says.
 func TestReadersAreInTheWayOnWhicheverMasters(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 3)
 	for i := range 3 {
 		key := fmt.Sprint("k", i)
 		Says(t, masters, i, "SET", key, "another's")

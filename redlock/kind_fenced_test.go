@@ -19,8 +19,7 @@ import (
 func TestScriptsOfTheFence(t *testing.T) {
 	sequential(t)
 	t.Parallel()
-	masters := redlocktest.Start(t, 1)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 1)
 	random := rand.New(rand.NewPCG(rand.Uint64(), 0))
 	const ttl = time.Minute
 	today := uint64(time.Now().UnixMicro())

@@ -152,8 +152,7 @@ func TestServersCanBeMixed(t *testing.T) {
 
 func TestNativeCommandsMeanWhatTheScriptsMean(t *testing.T) {
 	native := nativeRelease(t)
-	masters := redlocktest.Start(t, 3)
-	c := openOn(t, masters, nil)
+	masters, c := started(t, 3)
 	do := func(t *testing.T, i int, args ...string) {
 		t.Helper()
 		redlock.Says(t, masters, i, args...)

@@ -147,8 +147,7 @@ func TestAnAttemptGoesOnWhenAnotherIsFaster(t *testing.T) {
 	t.Parallel()
 	const k = 20
 	for lost, want := range map[int]error{1: nil, 8: nil, 9: ErrHeld} {
-		masters := redlocktest.Start(t, 3)
-		c := opened(t, masters.Addrs(), nil)
+		masters, c := started(t, 3)
 		m := c.NewMutex("k", 30*time.Second, WithPermits(k), WithOwner("slow"))
 		real, tried := c.round.Mux, 0
 		c.round.Mux = &askedRounds{Mux: real, asking: func(op *mux.Op) {
@@ -198,8 +197,7 @@ func (r *askedRounds) Wait(ctx context.Context, op *mux.Op) error {
 // quotes it.
 func TestNoErrorQuotesWhatIsNoNumberOfPermits(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 3)
 	another := c.NewMutex("another", time.Minute)
 	require.NoError(t, another.TryLock(t.Context()))
 	for _, text := range []string{another.Token(), "secret", "12345"} {
@@ -314,8 +312,7 @@ func TestALockWaitsUntilAnotherNumberIsGone(t *testing.T) {
 // Others begin anew with their number each time that a waiter has seen that nobody has one. It waits on, and counts once.
 func TestALockThatWaitsForItsNumberAgainCountsOnce(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 3)
 	everywhere := func(args ...string) {
 		for i := range masters.N() {
 			_, err := masters.Do(i, args...)
@@ -456,8 +453,7 @@ func TestTheMarkOutlivesTheLongestLock(t *testing.T) {
 // number of permits.
 func TestAWaiterTakesNoSlotBeyondItsPermits(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	_, c := started(t, 3)
 	held := takenPermits(t, c, "k", 2, 2)
 	waiter := c.NewMutex("k", 30*time.Second, WithPermits(2))
 	done := locks(t, waiter)
@@ -556,8 +552,7 @@ func TestAMutexHoldsOnePermitOrIsOneReader(t *testing.T) {
 // A Mutex that takes a permit, or a reader's lock, beside the one that was handed over to it has one.
 func TestAMutexGivesBackWhatWasHandedOverToIt(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	_, c := started(t, 3)
 	for name, opt := range map[string]Option{"permits": WithPermits(4), "shared": WithShared()} {
 		first := c.NewMutex(name, time.Minute, opt)
 		require.NoError(t, first.TryLock(t.Context()))
@@ -631,8 +626,7 @@ func TestHoldersOfPermits(t *testing.T) {
 func TestAPermitOfAMinorityIsNotUsed(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{3, 5} {
-		masters := redlocktest.Start(t, n)
-		c := opened(t, masters.Addrs(), nil)
+		masters, c := started(t, n)
 		const k = 2
 		held := takenPermits(t, c, "k", k, k)
 		used := func() (n int) {
@@ -656,8 +650,7 @@ func TestAPermitOfAMinorityIsNotUsed(t *testing.T) {
 // A plain lock on the same key, and whoever waits for it, is another thing.
 func TestPermitsAreNotInTheWayOfAPlainLock(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	_, c := started(t, 3)
 	held := c.NewMutex("k", 30*time.Second)
 	require.NoError(t, held.TryLock(t.Context()))
 	waits := parked(t, c, "k")
@@ -688,8 +681,7 @@ func TestWhoWaitsForAPermitPollsWhereNoMasterCanNotify(t *testing.T) {
 // The most permits that are possible, on the longest key, can be read at once.
 func TestManyPermits(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	_, c := started(t, 3)
 	key := "k"
 	for kind.PermitsFit(key+"k", kind.MaxPermits) {
 		key += "k"

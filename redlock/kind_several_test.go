@@ -217,8 +217,7 @@ func TestWhatIsWrongWithSeveralKeys(t *testing.T) {
 		require.ErrorContains(t, err, name)
 	}
 	require.NoError(t, c.CheckMutex("0", ttl, WithKeys(many...)), "a key that is given twice is one")
-	masters := redlocktest.Start(t, 1)
-	real := opened(t, masters.Addrs(), nil)
+	_, real := started(t, 1)
 	keys := large(maxKeysTogether)
 	for _, m := range []*Mutex{real.NewMutex("0", ttl, WithKeys(many...)), real.NewMutex(keys[0], ttl, WithKeys(keys...))} {
 		require.NoError(t, m.TryLock(t.Context()))
@@ -298,8 +297,7 @@ func TestSeveralKeysAreSetWithMSETEX(t *testing.T) {
 // A client that has looked at several keys is notified of the next change of any of them.
 func TestMastersNotifyOfAChangeOfAnyKey(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 3)
 	m := c.NewMutex("a", 30*time.Second, WithKeys("b", "d"))
 	for _, text := range []bool{false, true} {
 		for _, key := range m.spec().Names() {

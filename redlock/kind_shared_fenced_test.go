@@ -175,8 +175,7 @@ func TestScriptsOfReadersWithAFence(t *testing.T) {
 // A reader's number lies between those of the writers before and after it, whatever the masters'
 // counters were, and which majority each had.
 func TestAReadersFenceIsBetweenTheWriters(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 3)
 	ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
 	for i := range 3 { // nothing agrees
 		Says(t, masters, i, "SET", "{k}:fence", fmt.Sprint(ahead+uint64(i*i)))

@@ -80,8 +80,7 @@ func TestReadersTogetherOneWriterAlone(t *testing.T) {
 // A reader that does not release its lock does not keep a writer out for longer than its
 // term, though others do meanwhile.
 func TestADeadReaderEndsWithItsOwnTTL(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 3)
 	dead := c.NewMutex("k", 100*time.Millisecond, WithShared())
 	require.NoError(t, dead.Lock(t.Context()))
 	lives := c.NewMutex("k", term30, WithShared())
@@ -111,8 +110,7 @@ func TestADeadReaderEndsWithItsOwnTTL(t *testing.T) {
 // Unlock does not take a reader whose term has ended for one that had the lock until then, though others
 // keep the key, and its member, alive.
 func TestUnlockOfAnExpiredReaderBesideOthers(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 3)
 	lives := c.NewMutex("k", term30, WithShared())
 	require.NoError(t, lives.Lock(t.Context()))
 	m := c.NewMutex("k", 100*time.Millisecond, WithShared())
@@ -138,8 +136,7 @@ func TestUnlockOfAnExpiredReaderBesideOthers(t *testing.T) {
 }
 
 func TestUnlockOfAnExpiredReaderSparesTheWriter(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 3)
 	m := c.NewMutex("k", 100*time.Millisecond, WithShared())
 	require.NoError(t, m.Lock(t.Context()))
 	noKeyOf(t, masters, "k")
@@ -169,8 +166,7 @@ func TestServersThatAreTooOldForReaders(t *testing.T) {
 
 // A number with many zeros may be written as 2e+12, which is no time to PEXPIREAT.
 func TestAReaderMayExpireAtARoundTime(t *testing.T) {
-	masters := redlocktest.Start(t, 1)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 1)
 	Says(t, masters, 0, "ZADD", "k", "2000000000000.25", "another reader")
 	m := c.NewMutex("k", term30, WithShared())
 	require.NoError(t, m.TryLock(t.Context()))
@@ -423,8 +419,7 @@ func compareReadersScripts(t *testing.T, masters *redlocktest.Masters, c *Client
 // A repair that is under way when its reader is revoked does not set that again beside its tombstone.
 func TestARevokedReaderIsNotSetAgain(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 1)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 1)
 	key := kind.NewShared("k")
 	s := &round.Spec{Traits: new(round.Traits), Key: "k", Term: quorum.NewTerm(term30, 0.01), Timeout: hanging, Kind: key}
 	m, beside := c.NewMutex("k", term30, WithShared()), c.NewMutex("k", term30, WithShared())
@@ -439,8 +434,7 @@ func TestARevokedReaderIsNotSetAgain(t *testing.T) {
 }
 
 func TestHoldersListsTheReaders(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 3)
 	ask := func(opts ...Option) []Said {
 		all, err := OnEach(c, t.Context(), "k", opts...)
 		require.NoError(t, err)

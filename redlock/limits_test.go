@@ -52,8 +52,7 @@ func TestLongTimesDoNotOverflow(t *testing.T) {
 // A value of any size under a key, and a key of any size, are in nobody's way.
 func TestBigValuesAndKeysBreakNoConnection(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 3)
 	for i := range 3 {
 		Says(t, masters, i, "SET", "big", strings.Repeat("v", 1<<20))
 	}

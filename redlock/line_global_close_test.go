@@ -34,8 +34,7 @@ func closedInTime(t *testing.T, masters *redlocktest.Masters, c *Client, pattern
 // A client that is closed while its goroutines wait leaves nothing of its queues on any master.
 func TestClosedClientLeavesItsQueues(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	holds := opened(t, masters.Addrs(), nil)
+	masters, holds := started(t, 3)
 	for n, try := 0, 0; n < 5; try++ {
 		var keys []string // what comes late on a busy machine is in no later queue
 		for _, key := range []string{"a", "b", "c", "d"} {
@@ -68,8 +67,7 @@ func TestClosedClientLeavesItsQueues(t *testing.T) {
 // A client that is closed while a writer of it waits takes the writer's intent away: readers go on.
 func TestClosedClientTakesItsIntentsAway(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 3)
 	reader, late := c.NewMutex("k", term30, WithShared()), c.NewMutex("k", term30, WithShared())
 	require.NoError(t, reader.Lock(t.Context()))
 	for n := 0; n < 5; {

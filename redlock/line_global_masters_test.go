@@ -259,8 +259,7 @@ func TestQueueIsOnOneMaster(t *testing.T) {
 // A lock that nobody else wants costs what it did.
 func TestQueueCostsAnUncontendedLockNothing(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 3)
 	now := c.now()
 	c.now = func() time.Duration { return now } // on a busy machine it could last so long that it is to look
 	m := c.NewMutex("k", term30)

@@ -56,8 +56,7 @@ func TestWaiterGetsPastAForeignKeyOnAnyMaster(t *testing.T) {
 // A master that was down at the look can make up the majority later.
 func TestWaiterLearnsOfAReleaseThatLeavesSilentMastersOnly(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 4)
-	holder := opened(t, masters.Addrs(), nil)
+	masters, holder := started(t, 4)
 	waiter := openedBy(t, Config{Masters: masters.Addrs()}, believing) // they may vote as soon as they are back
 	m := holder.NewMutex("k", 30*time.Second)
 	require.NoError(t, m.TryLock(t.Context()))
@@ -137,8 +136,7 @@ func TestAReleasedSlotIsTriedAtOnce(t *testing.T) {
 // A waiter is to try the slot whose TTL ends first.
 func TestAWaiterLooksForwardToTheSlotThatEndsFirst(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 3)
 	for slot, ttl := range []string{"30000", "10000", "20000"} {
 		for i := range 3 {
 			Says(t, masters, i, "SET", fmt.Sprintf("{k}:permit:%d/3", slot+1), "another's", "PX", ttl)

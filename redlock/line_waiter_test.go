@@ -16,8 +16,7 @@ import (
 // to notify of what this client itself deletes, so tracking is without NOLOOP.
 func TestWaiterLearnsOfAReleaseByAFailedTryLock(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 2)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 2)
 	m := c.NewMutex("other", 30*time.Second)
 	require.NoError(t, m.TryLock(t.Context()), "the first attempt waits until both have said whether they may vote")
 	require.NoError(t, m.Unlock(t.Context()))

@@ -345,8 +345,7 @@ func TestTwoLocksOnOneMutexAreTwoContenders(t *testing.T) {
 
 // Who locks and unlocks a Mutex again and again keeps out no other Lock of that Mutex, though that waits in no queue.
 func TestALockInItsOwnWayHasItsTurn(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := openedWith(t, Config{Masters: masters.Addrs()})
+	_, c := started(t, 3)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for name, opt := range map[string]Option{"permits": WithPermits(4), "readers": WithShared()} {
@@ -429,8 +428,7 @@ func (c usedAgain) Done() <-chan struct{} { return c.done }
 
 // Whoever gives up takes no turn from another Lock of its Mutex.
 func TestALockWhoseContextIsUsedAgainTakesNoTurn(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := openedWith(t, Config{Masters: masters.Addrs()})
+	_, c := started(t, 3)
 	m := c.NewMutex("k", time.Minute, WithShared())
 	for range 2 {
 		require.NoError(t, m.Lock(t.Context()))
@@ -451,8 +449,7 @@ func TestALockWhoseContextIsUsedAgainTakesNoTurn(t *testing.T) {
 
 // An attempt that another of its Mutex was faster than is told so, though the masters have said yes.
 func TestAnAttemptBesideAnotherOfItsMutexIsInItsOwnWay(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := openedWith(t, Config{Masters: masters.Addrs()})
+	_, c := started(t, 3)
 	m := c.NewMutex("k", time.Minute, WithShared())
 	for range 200 { // most of them meet on the masters
 		results := make(chan error, 2)
@@ -469,8 +466,7 @@ func TestAnAttemptBesideAnotherOfItsMutexIsInItsOwnWay(t *testing.T) {
 
 // A Lock that waits in the queue, and whose Mutex has a lock meanwhile, leaves the queue to the others.
 func TestALockWhoseMutexIsTakenMeanwhileStandsAside(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := openedWith(t, Config{Masters: masters.Addrs()})
+	masters, c := started(t, 3)
 	far := openedWith(t, Config{Masters: masters.Addrs()})
 	holders := openedWith(t, Config{Masters: masters.Addrs()})
 	first, second := holders.NewMutex("k", time.Minute, WithPermits(2)), holders.NewMutex("k", time.Minute, WithPermits(2))
@@ -509,8 +505,7 @@ func TestTheEndOfABoundedWaitChangesNoErrorThatWasTold(t *testing.T) {
 
 // A Lock that waits for its own Mutex keeps nobody from what that does not need: another permit, or the lock beside a reader.
 func TestALockInItsOwnWayIsInNobodyElses(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := openedWith(t, Config{Masters: masters.Addrs()})
+	masters, c := started(t, 3)
 	far := openedWith(t, Config{Masters: masters.Addrs()})
 	for name, opt := range map[string]Option{"permits": WithPermits(4), "readers": WithShared()} {
 		lock := func(m *Mutex) error {
@@ -569,8 +564,7 @@ func TestLockDoesNotHurryWhereSetsAreRefused(t *testing.T) {
 // masters, which were flushed, say that the key is free.
 func TestLockDoesNotHurryWhereItsOwnMutexHolds(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 1)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 1)
 	m := c.NewMutex("k", 30*time.Second)
 	require.NoError(t, m.TryLock(t.Context()))
 	Says(t, masters, 0, "FLUSHALL")
@@ -633,8 +627,7 @@ func TestCancelledWaiterSaysThatItIsHeld(t *testing.T) {
 // A waiter that leaves a queue whose first was refused, and has looked since, gets the votes.
 func TestFollowersKnowTheVotes(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 3)
 	for i := range 3 {
 		Says(t, masters, i, "SET", "k", "another's")
 	}

@@ -259,8 +259,7 @@ func TestOneMasterDoesNotDecorateLocks(t *testing.T) {
 func TestPermitsGoByTheMarkOfAMajority(t *testing.T) {
 	t.Parallel()
 	for n, marked := range map[int][]int{3: {0}, 5: {1, 4}} {
-		masters := redlocktest.Start(t, n)
-		c := openWith(t, masters, redlock.Config{})
+		masters, c := started(t, n)
 		take(t, c, "gpu", redlock.WithPermits(3))
 		take(t, c, "gpu", redlock.WithPermits(3))
 		settled(t, c)
@@ -282,8 +281,7 @@ func TestAListCountsSoManyPermits(t *testing.T) {
 	mark := func(masters *redlocktest.Masters, on, keys int) {
 		redlock.Says(t, masters, on, "EVAL", `for i = 1, `+strconv.Itoa(keys)+` do redis.call('SET', '{a' .. i .. '}:permits', '1000', 'PX', 600000) end`, "0")
 	}
-	masters := redlocktest.Start(t, 3)
-	c := openWith(t, masters, redlock.Config{})
+	masters, c := started(t, 3)
 	take(t, c, "gpu", redlock.WithPermits(3))
 	settled(t, c)
 	mark(masters, 1, 1000)

@@ -131,8 +131,7 @@ func TestLocksOfAllKindsAreListed(t *testing.T) {
 // What is kept beside a lock is none, and what waits for a lock is listed with it, also if nobody holds it.
 func TestWaitersAreListedInTheirOrder(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := openWith(t, masters, redlock.Config{})
+	masters, c := started(t, 3)
 	for kind, opts := range map[string][]redlock.Option{
 		"plain": nil, "fenced": {redlock.WithFence()}, "permits": {redlock.WithPermits(1)},
 	} {
@@ -179,8 +178,7 @@ func listedOne(t testing.TB, c *redlock.Client, pattern string) redlock.LockInfo
 // The mark of the rank that readers share is no waiter, and who died does not count.
 func TestMarkOfTheReadersIsNoWaiter(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := openWith(t, masters, redlock.Config{})
+	masters, c := started(t, 3)
 	command := func(args ...string) {
 		t.Helper()
 		redlock.Says(t, masters, 1, args...)
@@ -207,8 +205,7 @@ func TestMarkOfTheReadersIsNoWaiter(t *testing.T) {
 // Keys of others are not listed, unless they look like locks, or are asked for.
 func TestKeysOfOthers(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := openWith(t, masters, redlock.Config{})
+	masters, c := started(t, 3)
 	for i := range 3 {
 		for _, args := range [][]string{
 			{"SET", "redsync", "q83vEjRWeJCrze8SNFZ4kA==", "PX", "60000"},
@@ -247,8 +244,7 @@ func TestKeysOfOthers(t *testing.T) {
 // Whatever a key is called, it is listed by its name.
 func TestKeysWithAnyName(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := openWith(t, masters, redlock.Config{})
+	_, c := started(t, 3)
 	names := []string{"a\nb", "\x1b[2Jx", "<script>", "{", "}", "{a}", "{a}:x", "{b}:line:", "a b", "\xff\xfe", "*", "a*b", `a\b`, "[x]", "{{c}}", strings.Repeat("k", 16_384)}
 	var want []string
 	for _, name := range names {
@@ -279,8 +275,7 @@ func TestKeysWithAnyName(t *testing.T) {
 // A lock that only some masters have is listed, whichever they are, and once.
 func TestLocksOnAMinorityAreListed(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := openWith(t, masters, redlock.Config{})
+	masters, c := started(t, 3)
 	for set := range 7 {
 		for i := range 3 {
 			if (set+1)>>i&1 != 0 {
@@ -349,8 +344,7 @@ func TestListWithoutSomeMasters(t *testing.T) {
 // A master that is lost in the middle is missing from then on. What it has listed is not listed again.
 func TestMasterThatIsLostMeanwhile(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := openWith(t, masters, redlock.Config{})
+	masters, c := started(t, 3)
 	const many = 1000
 	for i := range many {
 		take(t, c, fmt.Sprint("k", i))
@@ -374,8 +368,7 @@ func TestMasterThatIsLostMeanwhile(t *testing.T) {
 
 func TestListThatIsCutShort(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := openWith(t, masters, redlock.Config{})
+	_, c := started(t, 3)
 	for i := range 300 {
 		take(t, c, fmt.Sprint("k", i))
 	}
@@ -422,8 +415,7 @@ func TestListThatIsCutShort(t *testing.T) {
 // listed.
 func TestLockThatMovesBehindTheList(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := openWith(t, masters, redlock.Config{})
+	masters, c := started(t, 3)
 	const many = 500
 	set := func(i int, key string) {
 		t.Helper()
@@ -509,8 +501,7 @@ func commands(t testing.TB, masters *redlocktest.Masters) map[string]int {
 
 // Nothing goes on after a list that was left.
 func TestListThatWasLeftLeavesNothing(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := openWith(t, masters, redlock.Config{})
+	_, c := started(t, 3)
 	for i := range 300 {
 		take(t, c, fmt.Sprint("k", i))
 	}
@@ -531,8 +522,7 @@ func TestListThatWasLeftLeavesNothing(t *testing.T) {
 // What one master remembers is no lock's fence, though the others are silent.
 func TestFenceOfAMinorityIsNotListed(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := openWith(t, masters, redlock.Config{})
+	masters, c := started(t, 3)
 	m := take(t, c, "lock:a", redlock.WithFence())
 	settled(t, c)
 	listed := func() (all []redlock.LockInfo) {
@@ -619,8 +609,7 @@ func TestRightsOfWhoLooksAtTheLocks(t *testing.T) {
 // A list that lacks a right names it, once for all masters, and what it is for. So do the others who ask for holders.
 func TestLocksNamesTheMissingRight(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := openWith(t, masters, redlock.Config{})
+	masters, c := started(t, 3)
 	take(t, c, "lock:a")
 	take(t, c, "lock:b", redlock.WithShared())
 	settled(t, c)

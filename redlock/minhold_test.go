@@ -382,8 +382,7 @@ func TestOnceInThePeriod(t *testing.T) {
 
 // With permits, so many begin in a period.
 func TestSoManyInThePeriod(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	_, c := started(t, 3)
 	var ran atomic.Int32
 	once := func() error {
 		return c.Do(t.Context(), "k", time.Second, func(context.Context) error { ran.Add(1); return nil },
@@ -398,8 +397,7 @@ func TestSoManyInThePeriod(t *testing.T) {
 
 // A linger against what it is to do, on each kind of lock.
 func TestLingerLeavesWhatIsOurs(t *testing.T) {
-	masters := redlocktest.Start(t, 1)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 1)
 	for name, lock := range map[string]struct {
 		opts []Option
 		keys []string
@@ -462,8 +460,7 @@ func TestLingerLeavesWhatIsOurs(t *testing.T) {
 // Who looks at a lock that lingers is told that nobody works under it. While the work may go on, nothing says so.
 func TestLockThatLingersSaysSo(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 1)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 1)
 	for name, lock := range map[string]struct {
 		opts []Option
 		asks []Option

@@ -18,8 +18,7 @@ import (
 // taken no lock that it knows nothing of, and nobody else notices.
 func TestPanicOfAContextLeavesNothing(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 3)
 	var f fuse
 	ctx := brittle{t.Context(), &f}
 	gone := func(at string) {
@@ -132,8 +131,7 @@ func TestAPanicAtTheEndOfALockLeavesNothing(t *testing.T) {
 // A cause that is the caller's own can panic when it is asked what it is. The release of an Acquire does not ask.
 func TestAReleaseDoesNotAskTheCauseOfItsContext(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	_, c := started(t, 3)
 	for range 2 {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		_, release, err := c.Acquire(ctx, "k", term30)

@@ -56,8 +56,7 @@ func counterOf(t *testing.T, masters *redlocktest.Masters, i int, key string) st
 // writer's lock.
 func TestACounterThatSomebodyWroteIsMended(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 3)
 	for which, opts := range fencedKinds {
 		for what, counter := range far() {
 			key, last := which+", "+what, uint64(0)
@@ -91,8 +90,7 @@ func TestACounterThatSomebodyWroteIsMended(t *testing.T) {
 // Two keys whose counters somebody wrote, each on another master, cannot be taken together. Each alone can, also
 // afterwards: what is wrong of one key does not become wrong of the other.
 func TestACounterThatNobodyBelievesStaysThatOfItsKey(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 3)
 	Says(t, masters, 0, "SET", kind.CounterKey("a"), "9007199254740900")
 	Says(t, masters, 1, "SET", kind.CounterKey("b"), "9007199254740900")
 	m := c.NewMutex("a", 10*time.Second, WithFence(), WithKeys("b"))
@@ -109,8 +107,7 @@ func TestACounterThatNobodyBelievesStaysThatOfItsKey(t *testing.T) {
 
 // What a majority has and nobody can believe is not given either. The error says who has it, and what to do.
 func TestCountersOfAMajorityThatNobodyBelieves(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 3)
 	for which, opts := range fencedKinds {
 		m := c.NewMutex(which, 10*time.Second, opts...)
 		require.NoError(t, m.TryLock(t.Context()))
@@ -257,8 +254,7 @@ func TestAMasterThatLiesAboutTheCounter(t *testing.T) {
 // A client whose clock is a year back believes no counter. It is told so, and sets none back, though it may
 // take a lock where a majority has forgotten its counter.
 func TestAClockThatIsFarBack(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	right := opened(t, masters.Addrs(), nil)
+	masters, right := started(t, 3)
 	m := right.NewMutex("k", 10*time.Second, WithFence())
 	require.NoError(t, m.TryLock(t.Context()))
 	require.NoError(t, m.Unlock(t.Context()))

@@ -17,8 +17,7 @@ import (
 )
 
 func TestFenceFromTheContext(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	_, c := started(t, 3)
 	require.Zero(t, FenceFrom(t.Context()))
 	require.NoError(t, c.Do(t.Context(), "a", 10*time.Second, func(outer context.Context) error {
 		a := FenceFrom(outer)
@@ -68,8 +67,7 @@ func remember(t *testing.T, masters *redlocktest.Masters, key string, fence uint
 }
 
 func TestCountersThatDifferTakeASecondRound(t *testing.T) {
-	masters := redlocktest.Start(t, 5)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 5)
 	disagree(t, masters, "k")
 	m := c.NewMutex("k", 10*time.Second, WithFence())
 	require.NoError(t, m.TryLock(t.Context()))
@@ -134,8 +132,7 @@ func TestASecondRoundTakesOfTheValidity(t *testing.T) {
 
 func TestRepairsCarryTheFence(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 3)
 	repair := map[string]func(m *Mutex){
 		"Extend":    func(m *Mutex) { require.NoError(t, m.Extend(t.Context())) },
 		"a recheck": func(m *Mutex) { c.held.Recheck(&m.hold) },
@@ -160,8 +157,7 @@ func TestRepairsCarryTheFence(t *testing.T) {
 }
 
 func TestALockThatIsHandedOverKeepsItsFence(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 3)
 	other := opened(t, masters.Addrs(), nil)
 	for name, counters := range map[string]struct {
 		forgotten int
@@ -310,8 +306,7 @@ func TestACounterOutlivesItsLock(t *testing.T) {
 }
 
 func TestACounterThatIsNoNumber(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 3)
 	for _, junk := range [][]string{{"SET", "", "junk"}, {"SET", "", "-1"}, {"SET", "", "nan"}, {"SET", "", "9007199254740991"}, {"SADD", "", "member"}} {
 		key := fmt.Sprint(junk)
 		spoil := func(i int) {

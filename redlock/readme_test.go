@@ -239,8 +239,7 @@ func TestReadmeIsRightInEachCase(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			masters := redlocktest.Start(t, 3)
-			client := openOn(t, masters, nil)
+			masters, client := started(t, 3)
 			budget := func(d time.Duration) context.Context {
 				ctx, cancel := context.WithTimeout(t.Context(), d)
 				t.Cleanup(cancel)

@@ -60,8 +60,7 @@ func TestReadySaysWhyAndWhen(t *testing.T) {
 // A master that has restarted is connected, and has no vote: that is not ready.
 func TestReadyCountsNoMasterInQuarantine(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := openWith(t, masters, redlock.Config{})
+	masters, c := started(t, 3)
 	used(t, c, time.Minute)
 	for i := range 2 {
 		require.NoError(t, c.Ready(t.Context()))

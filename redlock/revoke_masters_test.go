@@ -153,8 +153,7 @@ func TestARevokedHolderIsToldAtOnce(t *testing.T) {
 	for what, k := range revocables {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			masters := redlocktest.Start(t, 3)
-			holder := openOn(t, masters, nil)
+			masters, holder := started(t, 3)
 			for who, operator := range map[string]*redlock.Client{"another client": openOn(t, masters, nil), "its own client": holder} {
 				ttl, keys := neverRenewed, 1
 				switch what {
@@ -192,8 +191,7 @@ func TestARevokedHolderIsToldAtOnce(t *testing.T) {
 func TestOneOfSeveralIsRevoked(t *testing.T) {
 	for what, opt := range map[string]redlock.Option{"readers": redlock.WithShared(), "permits": redlock.WithPermits(3)} {
 		t.Run(what, func(t *testing.T) {
-			masters := redlocktest.Start(t, 3)
-			c := openOn(t, masters, nil)
+			masters, c := started(t, 3)
 			var all []*redlock.Mutex
 			take := func() {
 				m := c.NewMutex("lock:k", time.Minute, opt)
@@ -242,8 +240,7 @@ func TestOneOfSeveralIsRevoked(t *testing.T) {
 func TestOneWhoMayHoldAPermitIsToldOf(t *testing.T) {
 	for name, first := range map[string]int{"the first is known": 0, "the second is known": 1} {
 		t.Run(name, func(t *testing.T) {
-			masters := redlocktest.Start(t, 3)
-			c := openOn(t, masters, nil)
+			masters, c := started(t, 3)
 			var all []*redlock.Mutex
 			for range 2 {
 				m := c.NewMutex("lock:k", time.Minute, redlock.WithPermits(2))
@@ -273,8 +270,7 @@ func TestOneWhoMayHoldAPermitIsToldOf(t *testing.T) {
 
 // A master names no more than so many readers: the others are not said to be revoked.
 func TestRevokeOfTooManyReadersSaysSo(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := openOn(t, masters, nil)
+	masters, c := started(t, 3)
 	readers := func(n int) {
 		for i := range masters.N() {
 			redlock.Says(t, masters, i, "EVAL", `redis.call('DEL', KEYS[1])
@@ -294,8 +290,7 @@ for j = 1, ARGV[1] do redis.call('ZADD', KEYS[1], 9999999999999, 'svc-a/ABCDEFGH
 // A set that was made to last for ever says nothing of its readers. One whom only one other master names may hold the lock: not all are
 // said to be revoked.
 func TestRevokeOfAReaderInASetThatDoesNotExpireSaysSo(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := openOn(t, masters, nil)
+	masters, c := started(t, 3)
 	var all []*redlock.Mutex
 	for range 2 {
 		m := c.NewMutex("lock:k", time.Minute, redlock.WithShared())
@@ -330,8 +325,7 @@ func revokedOf(t *testing.T, c *redlock.Client, stop func(ctx context.Context) e
 
 // Who is revoked lets go of the lock, and leaves nothing there, though its work says that it is done.
 func TestARevokedLockIsNotLeftThere(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := openOn(t, masters, nil)
+	masters, c := started(t, 3)
 	for name, work := range map[string]func(stop func(ctx context.Context) error) error{
 		"Do": func(stop func(ctx context.Context) error) error {
 			return c.Do(t.Context(), "lock:k", 3*time.Second, stop, redlock.WithMinHold(time.Hour))
@@ -385,8 +379,7 @@ func TestARevokedLockIsNotLeftThere(t *testing.T) {
 
 // A lock that is only left there has nobody who could be told to stop.
 func TestWhatIsLeftThereIsNotRevoked(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := openOn(t, masters, nil)
+	masters, c := started(t, 3)
 	for range 2 {
 		m := c.NewMutex("lock:k", time.Minute, redlock.WithMinHold(30*time.Second))
 		require.NoError(t, m.Lock(t.Context()))
@@ -404,8 +397,7 @@ func TestWhatIsLeftThereIsNotRevoked(t *testing.T) {
 
 // One of several permits is in a key that does not expire, be it the first or the last: this is said, and the others are revoked.
 func TestAPermitThatDoesNotExpireIsToldOf(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := openOn(t, masters, nil)
+	masters, c := started(t, 3)
 	for endless := range 3 {
 		key := fmt.Sprint("lock:", endless)
 		all := map[int]*redlock.Mutex{}
@@ -436,8 +428,7 @@ func TestAPermitThatDoesNotExpireIsToldOf(t *testing.T) {
 
 // A reader's lock is not revoked unless readers are asked for.
 func TestReadersAreNotRevokedUnasked(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := openOn(t, masters, nil)
+	_, c := started(t, 3)
 	m := c.NewMutex("lock:k", time.Minute, redlock.WithShared())
 	require.NoError(t, m.TryLock(t.Context()))
 	settled(t, c)
@@ -451,8 +442,7 @@ func TestReadersAreNotRevokedUnasked(t *testing.T) {
 
 // One key of a lock on several names them all. The holder deletes all of them when it lets go.
 func TestOneOfSeveralKeysIsRevoked(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := openOn(t, masters, nil)
+	masters, c := started(t, 3)
 	m := c.NewMutex("lock:b", time.Minute, redlock.WithKeys("lock:a", "lock:c"))
 	require.NoError(t, m.TryLock(t.Context()))
 	settled(t, c)
@@ -474,8 +464,7 @@ func TestOneOfSeveralKeysIsRevoked(t *testing.T) {
 
 // A tombstone lives for as long as the key would have, and the script refuses what is another's.
 func TestATombstoneLivesAsItsKey(t *testing.T) {
-	masters := redlocktest.Start(t, 1)
-	c := openOn(t, masters, nil)
+	masters, c := started(t, 1)
 	m := c.NewMutex("lock:k", time.Minute)
 	require.NoError(t, m.TryLock(t.Context()))
 	redlock.Says(t, masters, 0, "PEXPIRE", "lock:k", "20000")
@@ -512,8 +501,7 @@ func TestATombstoneLivesAsItsKey(t *testing.T) {
 
 // One master of three may say what it likes of a revocation.
 func TestOneMasterDoesNotSayWhatARevocationIs(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := openOn(t, masters, nil)
+	masters, c := started(t, 3)
 	m := c.NewMutex("lock:k", time.Minute)
 	require.NoError(t, m.TryLock(t.Context()))
 	settled(t, c)

@@ -12,7 +12,6 @@ import (
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/quorum"
-	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -254,8 +253,7 @@ func TestRevokeWhereAMasterIsSilent(t *testing.T) {
 
 // Where some readers are revoked and others are not, the error says how many. The error that the Observers were told of stays as it was.
 func TestRevokeOfSomeReadersChangesNoErrorThatWasTold(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := openedWith(t, Config{Masters: masters.Addrs()})
+	masters, c := started(t, 3)
 	for range 2 {
 		require.NoError(t, c.NewMutex("k", time.Minute, WithShared()).Lock(t.Context()))
 	}
@@ -572,8 +570,7 @@ func TestTombstonesOfAMinorityStay(t *testing.T) {
 // The longest replies of which a holder learns that it was revoked are kept, too.
 func TestALongTombstoneIsFound(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 1)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 1)
 	long := strings.Repeat("r", kind.MaxReason)
 
 	token := strings.Repeat("t", kind.MaxToken)

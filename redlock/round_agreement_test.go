@@ -24,8 +24,7 @@ func agreed(m *Mutex, when ...time.Duration) bool {
 // A client may rely on an agreement that it has found lately: the mark lives on for longer.
 func TestTheMarkOutlivesWhatReliesOnIt(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 1)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 1)
 	m := c.NewMutex("k", 30*time.Second, WithPermits(2))
 	life := func() time.Duration {
 		return time.Duration(Says(t, masters, 0, "PTTL", "{k}:permits").(int64)) * time.Millisecond
@@ -157,8 +156,7 @@ func owed(c *Client) (n int) {
 // once more, with a look at the mark: a master that answers with errors must not have attempts fail.
 func TestAnAgreementThatEndsMeanwhileDoesNotCount(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 3)
 	m := c.NewMutex("k", time.Minute, WithPermits(2))
 	for range 2 {
 		require.NoError(t, m.TryLock(t.Context()))
@@ -184,8 +182,7 @@ func TestAnAgreementThatEndsMeanwhileDoesNotCount(t *testing.T) {
 // Calls are pooled: what one has relied on is nothing to the next one, which is of another lock.
 func TestAnAgreementThatHasEndedIsNothingToOtherLocks(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	_, c := started(t, 3)
 	permit, plain := c.NewMutex("p", time.Minute, WithPermits(2)), c.NewMutex("k", time.Minute)
 	for range 50 {
 		for range 2 { // the second time it is sure

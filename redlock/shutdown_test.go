@@ -493,8 +493,7 @@ func TestShutdownKeepsEachKind(t *testing.T) {
 
 // A minority that is silent delays nothing.
 func TestShutdownWhileAMasterIsSilent(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := openedWith(t, Config{Masters: masters.Addrs()})
+	masters, c := started(t, 3)
 	m := c.NewMutex("k", term30)
 	require.NoError(t, m.Lock(t.Context()))
 	Confirmed(t, m)

@@ -6,15 +6,13 @@ import (
 
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/tracking"
-	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
 
 // A master whose connection has ended does not notify of what it has promised. So watchers look again.
 func TestWatchersAreNotifiedOfADisconnect(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 3)
 	var l tracking.Listener
 	l.Init(&c.tracking)
 	l.Listen(1, 1, "k")

@@ -62,8 +62,7 @@ func (d *deadline) Err() error {
 
 func TestLockBehindOthersOfItsProcessSaysSo(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := openWith(t, masters, redlock.Config{})
+	masters, c := started(t, 3)
 	other := openWith(t, masters, redlock.Config{})
 	take(t, other, "k")
 	ctx, cancel := context.WithCancel(t.Context())

@@ -242,8 +242,7 @@ func (r *unansweredRounds) Send(op *mux.Op) {
 
 // A reader that waits for a writer's turn is notified that the writer has given up.
 func TestAReaderIsNotifiedThatAnIntentHasGone(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 3)
 	for i := range 3 {
 		Says(t, masters, i, "SET", kind.IntentKey("k"), "1 a writer", "PX", "300000")
 	}
@@ -452,8 +451,7 @@ func TestAWriterTakesItsIntentAway(t *testing.T) {
 
 // A reader that waited when a writer left its intent does not wait for that.
 func TestAReaderLetsOneWriterGoFirst(t *testing.T) {
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	masters, c := started(t, 3)
 	there := c.NewMutex("k", term30, WithShared())
 	require.NoError(t, there.Lock(t.Context()))
 	for i := range 3 {

@@ -16,8 +16,7 @@ import (
 // any client, DEL, FLUSHALL, an expiry.
 func TestWaiterIsNotifiedByTheMasters(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 5)
-	holder := openOn(t, masters, nil)
+	masters, holder := started(t, 5)
 	var seen wakes
 	waiter := openOn(t, masters, seen.observer())
 	majority := func(args ...string) func(*redlock.Mutex) {
