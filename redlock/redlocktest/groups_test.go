@@ -4,10 +4,10 @@ package redlocktest
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/redburst/redburst/redlock/internal/processes"
 	"github.com/stretchr/testify/require"
 )
 
@@ -31,7 +31,7 @@ func TestGroupsStartOnEveryVersion(t *testing.T) {
 	real, err := lookup()
 	require.NoError(t, err)
 	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "redis-server"), fmt.Appendf(nil, strict, real), 0o755))
+	require.NoError(t, processes.WriteProgram(filepath.Join(dir, "redis-server"), fmt.Appendf(nil, strict, real)))
 	t.Setenv("REDLOCKTEST_SERVER", filepath.Join(dir, "redis-server"))
 
 	g := StartGroups(t, 1)

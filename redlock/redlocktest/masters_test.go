@@ -496,7 +496,7 @@ func TestPortsThatOthersHaveAreGivenBack(t *testing.T) {
 		t.Skip("no shell")
 	}
 	bin := filepath.Join(t.TempDir(), "server")
-	require.NoError(t, os.WriteFile(bin, []byte("#!/bin/sh\necho Could not create server TCP listening socket\n"), 0o700))
+	require.NoError(t, processes.WriteProgram(bin, []byte("#!/bin/sh\necho Could not create server TCP listening socket\n")))
 	g, err := processes.NewGroup("redlocktest")
 	require.NoError(t, err)
 	defer g.Close()

@@ -4,11 +4,11 @@ package redlocktest
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/redburst/redburst/redlock/internal/processes"
 	"github.com/stretchr/testify/require"
 )
 
@@ -17,7 +17,7 @@ func TestServerIsTheOneThatTheEnvironmentNames(t *testing.T) {
 	real, err := lookup()
 	require.NoError(t, err)
 	script := filepath.Join(t.TempDir(), "any-name")
-	require.NoError(t, os.WriteFile(script, fmt.Appendf(nil, "#!/bin/sh\nexec %s \"$@\" --maxclients 77\n", real), 0o755))
+	require.NoError(t, processes.WriteProgram(script, fmt.Appendf(nil, "#!/bin/sh\nexec %s \"$@\" --maxclients 77\n", real)))
 	t.Setenv("REDLOCKTEST_SERVER", script)
 
 	m := Start(t, 1)

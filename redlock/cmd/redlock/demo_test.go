@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/processes"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -147,7 +148,7 @@ func TestDemoOnMastersThatCannotBeStartedIsEmbedded(t *testing.T) {
 	path, err := embedding()
 	require.NoError(t, err)
 	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "redis-server"), []byte("#!/bin/sh\necho broken; exit 1\n"), 0o755))
+	require.NoError(t, processes.WriteProgram(filepath.Join(dir, "redis-server"), []byte("#!/bin/sh\necho broken; exit 1\n")))
 	env, requireNothingLeft := marked(t)
 	env = append(env, "REDLOCKTEST_SERVER=", "PATH="+dir+":"+os.Getenv("PATH"))
 	s := beginBy(t, env, path, "demo")

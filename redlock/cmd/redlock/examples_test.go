@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/redburst/redburst/redlock/flight"
+	"github.com/redburst/redburst/redlock/internal/processes"
 	"github.com/redburst/redburst/redlock/internal/rights"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/spf13/cobra"
@@ -105,17 +106,17 @@ func programs(t *testing.T) (dir string) {
 	dir = t.TempDir()
 	require.NoError(t, os.Symlink(binary, filepath.Join(dir, "redlock")))
 	for _, name := range []string{"report.sh", "migrate", "verify", "stats", "cleanup", "make", "copy.sh", "export.sh", "train.sh", "bash"} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"), 0o700))
+		require.NoError(t, processes.WriteProgram(filepath.Join(dir, name), []byte("#!/bin/sh\n")))
 	}
 	for _, name := range []string{"scheduler", "api"} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\necho leading; exec sleep 3600\n"), 0o700))
+		require.NoError(t, processes.WriteProgram(filepath.Join(dir, name), []byte("#!/bin/sh\necho leading; exec sleep 3600\n")))
 	}
 	for _, name := range []string{"app.flight", "a.flight", "b.flight"} {
 		rec, err := flight.New(flight.Options{File: filepath.Join(dir, name)})
 		require.NoError(t, err)
 		require.NoError(t, rec.Close())
 	}
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "jq"), []byte("#!/bin/sh\ncat >/dev/null; echo $TOKEN_OF_JQ\n"), 0o700))
+	require.NoError(t, processes.WriteProgram(filepath.Join(dir, "jq"), []byte("#!/bin/sh\ncat >/dev/null; echo $TOKEN_OF_JQ\n")))
 	return dir
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/processes"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -28,7 +29,7 @@ func TestTheCommandCannotReadItsParentsPasswords(t *testing.T) {
 	text, err := os.ReadFile(binary)
 	require.NoError(t, err)
 	program := filepath.Join(dir, "redlock")
-	require.NoError(t, os.WriteFile(program, text, 0o755))
+	require.NoError(t, processes.WriteProgram(program, text))
 	for _, how := range []string{"run", "lead"} {
 		cmd := exec.CommandContext(t.Context(), program, how, atOnce, "k", "--", "sh", "-c", `cat /proc/$PPID/environ; head -c 1 /proc/$PPID/mem; echo "parent $PPID"; kill $PPID`)
 		cmd.Env, cmd.Dir = environment(mastersEnv(masters), "REDLOCK_PASSWORD="+password), "/"

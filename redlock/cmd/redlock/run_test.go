@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/processes"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -110,7 +111,7 @@ func TestRunExitsWithTheStatusOfTheCommand(t *testing.T) {
 
 func executable(t *testing.T, text string) string {
 	name := t.TempDir() + "/file"
-	require.NoError(t, os.WriteFile(name, []byte(text), 0o700))
+	require.NoError(t, processes.WriteProgram(name, []byte(text)))
 	return name
 }
 

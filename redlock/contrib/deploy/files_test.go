@@ -17,6 +17,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/loader"
 	"github.com/compose-spec/compose-go/v2/types"
 	"github.com/coreos/go-systemd/v22/unit"
+	"github.com/redburst/redburst/redlock/internal/processes"
 	"github.com/stretchr/testify/require"
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
@@ -255,7 +256,7 @@ func TestTheTimersCommandRunsOncePerPeriod(t *testing.T) {
 	d.age(t)
 	dir := t.TempDir()
 	job := filepath.Join(dir, "report")
-	require.NoError(t, os.WriteFile(job, []byte("#!/bin/sh\necho \"$REDLOCK_KEY\" >>"+dir+"/ran\n"), 0o700))
+	require.NoError(t, processes.WriteProgram(job, []byte("#!/bin/sh\necho \"$REDLOCK_KEY\" >>"+dir+"/ran\n")))
 	argv := execStart(t, "redlock-job@.service", "report", "/usr/local/bin/redlock", commandLine(t), "/usr/local/lib/redlock-jobs", dir,
 		credentials+"/password", passwordFile(t, "locker"))
 	out, status := d.redlockCommand(t, argv...)

@@ -5,9 +5,12 @@ package processes
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -22,4 +25,23 @@ func TestStopMayComeTooLate(t *testing.T) {
 	require.NoError(t, err)
 	defer p.Kill()
 	require.ErrorIs(t, Stop(p), os.ErrProcessDone)
+}
+
+// A child that is forked while a program is written would have it open, and nobody could execute it.
+func TestNothingIsForkedWhileAProgramIsWritten(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	require.NoError(t, syscall.Mkfifo(pipe, 0o700))
+	written := make(chan error, 1)
+	go func() { written <- WriteProgram(pipe, []byte("#!/bin/sh\n")) }() // it has opened it when somebody reads
+	require.Eventually(t, func() bool {
+		free := syscall.ForkLock.TryLock()
+		if free {
+			syscall.ForkLock.Unlock()
+		}
+		return !free
+	}, 10*time.Second, time.Millisecond)
+	text, err := os.ReadFile(pipe)
+	require.NoError(t, err)
+	require.NoError(t, <-written)
+	require.Equal(t, "#!/bin/sh\n", string(text))
 }

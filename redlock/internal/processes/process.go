@@ -6,8 +6,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"time"
 )
+
+// WriteProgram writes a file that is to be executed. Nothing is forked while it is open: a child would have it open, too,
+// until it executes something itself, and Linux executes no file that is open for writing (ETXTBSY).
+func WriteProgram(path string, text []byte) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(path, text, 0o755)
+}
 
 // A Process is a member of a group.
 type Process struct {

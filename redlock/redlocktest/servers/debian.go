@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/redburst/redburst/redlock/internal/processes"
 )
 
 // releases are the releases of Debian that servers are taken from, oldest first, by
@@ -239,7 +241,7 @@ func wrap(dir, name, kind string) error {
 		}
 	}
 	text := fmt.Sprintf(wrapper, name, strings.Join(libraries, ":"))
-	return os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755)
+	return processes.WriteProgram(filepath.Join(dir, name), []byte(text))
 }
 
 // one returns the first file, not a link, that matches a pattern, relative to dir.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/processes"
 	"github.com/stretchr/testify/require"
 )
 
@@ -59,7 +60,7 @@ func TestServerSaysItsVersion(t *testing.T) {
 		"Valkey server v=9.1.2 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64 build=f2a0b1c3d4e5f607": "valkey 9.1.2",
 	} {
 		path := filepath.Join(t.TempDir(), "any-server")
-		require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\necho '"+says+"'\n"), 0o755))
+		require.NoError(t, processes.WriteProgram(path, []byte("#!/bin/sh\necho '"+says+"'\n")))
 		s, err := ask(t.Context(), path)
 		require.NoError(t, err)
 		require.Equal(t, want, s.String())
@@ -82,7 +83,7 @@ func TestUnpackedServerIsStartedWithItsOwnLoader(t *testing.T) {
 		"usr/share/doc/redis-tools/copyright/is/not/here": "",
 	} {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755))
+		require.NoError(t, processes.WriteProgram(filepath.Join(dir, name), []byte(text)))
 	}
 	require.NoError(t, wrap(dir, "redis-server", "redis"))
 	moved := filepath.Join(t.TempDir(), "moved")
