@@ -359,7 +359,7 @@ func shortenFloat(dst, b []byte) []byte {
 	most := len(dst) + maxFloatText - 1
 	for i, c := range b[first:mantissa] {
 		if len(dst) == most {
-			if bytes.IndexAny(b[first+i:mantissa], "123456789") >= 0 {
+			if bytes.ContainsAny(b[first+i:mantissa], "123456789") {
 				dst = append(dst, '1') // above a half that the others may be
 			}
 			break
