@@ -162,9 +162,11 @@ func (t teller) Round(ctx context.Context, op, key string, k *round.Call, left t
 	t.observeRound(ctx, op, key, k, left, errorOf(f))
 }
 
-func (t teller) Lost(ctx context.Context, key, token string, why error) {
+func (t teller) Lost(ctx context.Context, key string, token *[]byte, why error) {
 	if ev := t.events.begin(ctx, EventLost, key); ev != nil {
-		ev.Err, ev.more.Token = why, append(ev.more.Token, token...)
+		if ev.Err = why; token != nil {
+			ev.more.Token = append(ev.more.Token, *token...)
+		}
 		t.events.end(ev)
 	}
 }

@@ -34,8 +34,8 @@ type Teller interface {
 	Ended(key string, why End, last Failure, second error) error
 	// Round tells of a round. left is what is left of the lock's validity. f is nil if it has succeeded.
 	Round(ctx context.Context, op, key string, k *round.Call, left time.Duration, f Failure)
-	// Lost tells that the context of a KeepAlive has ended, as the lock is lost. The token is empty if it is not known any more.
-	Lost(ctx context.Context, key, token string, why error)
+	// Lost tells that the context of a KeepAlive has ended, as the lock is lost. The token is nil if it is not known any more.
+	Lost(ctx context.Context, key string, token *[]byte, why error)
 	// HandedOver tells of a lock that was handed over to its holder within the process.
 	HandedOver(ctx context.Context, key string, token []byte, fence uint64, left time.Duration)
 	// LetGo tells that a holder lets go of its lock.

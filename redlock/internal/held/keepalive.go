@@ -74,7 +74,7 @@ type KeepAlive struct {
 	failures     uint32        // renewals that have failed since one has succeeded
 	failure      Failure       // of the last renewal; nil if that succeeded
 	why          error         // of its end; nil if it was stopped
-	token        string        // of a lock that is lost; empty if its hold had it no more
+	token        *[]byte       // of a lock that is lost; nil if its hold had it no more. Behind a pointer, it is not printed
 
 	sibling *KeepAlive // the next of Lock.keepAlives; guarded by Lock.mu
 

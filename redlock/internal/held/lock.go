@@ -1,7 +1,6 @@
 package held
 
 import (
-	"cmp"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -502,7 +501,10 @@ func (h *Lock) removeKeepAlive(k *KeepAlive) (other *KeepAlive) {
 	defer h.mu.Unlock()
 	if k.lost() && k.epoch == h.lease.epoch.Load() {
 		h.told |= toldLoss
-		k.token = cmp.Or(k.token, string(h.token()))
+		if k.token == nil {
+			token := slices.Clone(h.token())
+			k.token = &token
+		}
 	}
 	for at := &h.keepAlives; *at != nil; at = &(*at).sibling {
 		if *at == k {

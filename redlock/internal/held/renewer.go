@@ -323,7 +323,8 @@ func (r *renewer) removeLost(h *Lock, token []byte, failure Failure, end func() 
 	h.mu.Unlock()
 	now := r.core.Now()
 	return r.removeAll(keeps, func(k *KeepAlive) End {
-		if k.token = string(token); failure != nil {
+		own := slices.Clone(token)
+		if k.token = &own; failure != nil {
 			k.failure = failure
 		}
 		return k.end(now)
