@@ -646,6 +646,8 @@ func TestEachKindIsToBeTaken(t *testing.T) {
 
 	nobody := kinds
 	nobody.Locks, nobody.Masters, nobody.EachKey = append(slices.Clone(kinds.Locks), one("other")), 1, true
+	require.Len(t, check(nobody).Violations, 2, "a run that is not long shows no key")
+	nobody.Up = []span{{0, 140 * ms}}
 	f = check(nobody)
 	require.Len(t, f.Violations, 3)
 	require.Contains(t, f.Violations[1], "no lock of the key other was taken")

@@ -68,8 +68,8 @@
 //   - no key outlives its TTL,
 //   - of two locks of a key, the later has the greater fence, if both have one,
 //   - each key is taken again and again while a majority of the masters is up and
-//     reachable; and locks of each kind, if that is for 15 s or more in all, and of each key, if there are four clients
-//     then; and one in any case,
+//     reachable; and locks of each kind, if that is for 15 s or more in all, and of each key after 30 s, if there are four
+//     clients; and one in any case,
 //   - in the end every client is connected to all masters again, takes a lock on
 //     each of them, ten times in turn at once, and leaves no goroutine and no descriptor behind.
 //
