@@ -1,6 +1,6 @@
 //go:build unix
 
-package processes
+package redlocktest
 
 import (
 	"os"
@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/processes"
 	"github.com/stretchr/testify/require"
 )
 
@@ -24,7 +25,7 @@ func TestStopMayComeTooLate(t *testing.T) {
 	p, err := os.FindProcess(pid)
 	require.NoError(t, err)
 	defer p.Kill()
-	require.ErrorIs(t, Stop(p), os.ErrProcessDone)
+	require.ErrorIs(t, processes.Stop(p), os.ErrProcessDone)
 }
 
 // A child that is forked while a program is written would have it open, and nobody could execute it.
@@ -32,7 +33,7 @@ func TestNothingIsForkedWhileAProgramIsWritten(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	require.NoError(t, syscall.Mkfifo(pipe, 0o700))
 	written := make(chan error, 1)
-	go func() { written <- WriteProgram(pipe, []byte("#!/bin/sh\n")) }() // it has opened it when somebody reads
+	go func() { written <- processes.WriteProgram(pipe, []byte("#!/bin/sh\n")) }() // it has opened it when somebody reads
 	require.Eventually(t, func() bool {
 		free := syscall.ForkLock.TryLock()
 		if free {
