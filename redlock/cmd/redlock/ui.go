@@ -32,8 +32,8 @@ func newUI() *cobra.Command {
 		Short: "Show locks, masters and clients in a browser, live",
 		Long: `ui serves one page to browsers: the locks that match the PATTERN (see 'redlock
 ls'), who holds them and who waits, the masters and what 'redlock doctor' finds,
-and the clients. The page shows changes of locks and masters within a second, and
-the clients every 10 s.
+and the clients. The page shows changes of locks and masters within a second,
+and the clients every 10 s.
 
 It listens on this machine alone. The address that it prints holds a secret, and
 nobody gets the page without it. It is good for one browser: when it was opened,

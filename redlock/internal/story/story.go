@@ -519,7 +519,7 @@ func (x *following) event(e *record.Event, seen map[sight]record.Event) {
 		if before != nil {
 			before.end(HandedOver, minTime(minTime(at, before.Told), before.letGo))
 			before.sureBy = e
-			h.Last, h.Keys, h.rounds = before.Last, before.Keys, slices.Clip(before.rounds)
+			h.Last, h.Keys, h.rounds = before.Last, before.Keys, before.rounds
 		}
 		if before == nil || before.Freed == nil {
 			x.given[e.Token] = append(x.given[e.Token], before)
@@ -638,8 +638,7 @@ func (x *following) round(r *Round, key string) {
 			h.lost(r, minTime(r.At, h.letGo))
 		}
 	case record.OpUnlock:
-		// A holder has let go before its release begins. So this can be that of one that has handed the lock over before.
-		if given := x.given[r.Token]; len(given) > 0 && (h.letGo.IsZero() || r.From.Before(h.letGo)) {
+		if given := x.given[r.Token]; len(given) > 0 { // each has one release, in this order
 			h, x.given[r.Token] = given[0], given[1:]
 		}
 		if h == nil {

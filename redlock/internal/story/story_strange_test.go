@@ -389,6 +389,12 @@ func TestAReleaseIsOfTheOneThatHasLetGo(t *testing.T) {
 			require.Equal(t, record.OpRenew, losses[0].Grounds[0].Event.Op)
 		})
 	}
+	failed := did(3.5, record.OpUnlock, 1) // its context has ended, after the next one has let go
+	failed.Outcome = "no_quorum"
+	told := tellOf(forgery{name: "a"}.of(t, join(first, given(2.1), letGo(3, 1), failed, did(3.6, record.OpUnlock, 1))...))
+	require.NotNil(t, told.Holds[0].Freed)
+	require.Equal(t, "no_quorum", told.Holds[0].Freed.Outcome)
+	require.Equal(t, "ok", told.Holds[1].Freed.Outcome)
 }
 
 // Who takes a lock while a group fails over asks its masters again before it is told that it has the lock.

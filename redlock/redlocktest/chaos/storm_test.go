@@ -54,6 +54,7 @@ func TestWhatIsKeptOutlivesTheArena(t *testing.T) {
 	a := &arena{group: g, dir: g.Dir}
 	require.NoError(t, os.WriteFile(filepath.Join(a.dir, "records"), nil, 0o600))
 	dir := a.keep()
+	defer os.RemoveAll(dir)
 	a.close()
 	require.FileExists(t, filepath.Join(dir, "records"))
 	require.NoDirExists(t, a.dir)
